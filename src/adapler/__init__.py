@@ -1,0 +1,33 @@
+"""adapler: transformer text classifiers that drop the tokens that do not matter, layer by layer, and show which did.
+
+Importing this package loads neither torch nor transformers; the names below do, when first used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from adapler.classifier import Classifier as Classifier
+    from adapler.classifier import Prediction as Prediction
+
+_LAZY = {
+    "Classifier": "adapler.classifier",
+    "Prediction": "adapler.classifier",
+}
+
+__all__ = ["Classifier", "Prediction", "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        import importlib
+
+        return getattr(importlib.import_module(_LAZY[name]), name)
+    raise AttributeError(f"module 'adapler' has no attribute {name!r}; it has {', '.join(__all__)}")
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

@@ -1,0 +1,1 @@
+"""Data: tasks, loading, batching, rationales. Never sees a model."""

@@ -1,0 +1,106 @@
+"""The one loop. Training is rows and fading, serving is packed and removal; both are this function."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from torch import Tensor
+
+from adapler.backbones.base import Backbone
+from adapler.cost import ModelCost
+from adapler.methods.base import Reducer
+from adapler.tokens import Step, Tokens, Trace
+
+
+@dataclass(frozen=True)
+class Want:
+    """What the caller wants to see besides the logits. Either wish makes the last layer run on every token."""
+
+    attentions: bool = False
+    hidden: bool = False
+
+
+def encode(
+    backbone: Backbone,
+    tokens: Tokens,
+    reducer: Reducer | None = None,
+    *,
+    soft: float | None = None,
+    scale: Tensor | None = None,
+    want: Want = Want(),  # noqa: B008 (frozen)
+) -> tuple[Tensor, Trace]:
+    """Run every layer, letting the reducer thin the tokens; returns logits (B, labels) and what happened on the way.
+
+    `soft` is the lambda of soft removal (training); None removes for real. `scale` (B,) multiplies each text's thresholds.
+    """
+    trace = Trace()
+    received_wanted = reducer is not None and reducer.wants_received
+    eager = want.attentions or received_wanted
+    dropping = backbone.model.training and (reducer is None or reducer.attention_dropout)
+    for index, block in enumerate(backbone.blocks):
+        tokens = thin(tokens, reducer, "layer_input", index, trace, soft=soft, scale=scale)
+        trace.lengths.append(tokens.layout.length(tokens))
+        if soft is None:
+            trace.kept.append(tokens.layout.kept(tokens))
+        if want.hidden:
+            trace.hidden.append(tokens.x)
+        # After the last attention only the pooled token is read, so it alone asks, unless someone wants to see the others.
+        last = index == len(backbone.blocks) - 1
+        alone = last and backbone.pooling == "first" and not eager and not want.hidden
+        asking = tokens.layout.pooled(tokens) if alone else tokens
+        context, attention = tokens.layout.attend(
+            block, asking, tokens, dropout=block.attention_dropout if dropping else 0.0, eager=eager
+        )
+        if want.attentions and attention is not None:
+            trace.attentions.append(attention)
+        asking = asking.with_x(block.merge(asking.x, context))
+        asking = thin(
+            asking, reducer, "after_attention", index, trace, soft=soft, scale=scale, received=attention
+        )
+        trace.feed_forward_lengths.append(trace.lengths[-1] if alone else asking.layout.length(asking))
+        tokens = asking.with_x(block.feed_forward(asking.x))
+    if want.hidden:
+        trace.hidden.append(tokens.x)
+    return backbone.classify(tokens.layout.pool(tokens, backbone.pooling)), trace
+
+
+def thin(
+    tokens: Tokens,
+    reducer: Reducer | None,
+    site: str,
+    layer: int,
+    trace: Trace,
+    *,
+    soft: float | None,
+    scale: Tensor | None,
+    received: Tensor | None = None,
+) -> Tokens:
+    """Ask the reducer, carry its decision out, remember both."""
+    if reducer is None:
+        return tokens
+    decision = reducer.decide(tokens, site, layer, soft=soft, scale=scale, received=received)
+    if decision is None:
+        return tokens
+    if decision.log_weight is None:
+        after = tokens.layout.remove(tokens, decision.keep)
+    else:
+        after = tokens.fade(decision.log_weight)
+    trace.steps.append(
+        Step(
+            layer=layer,
+            site=site,
+            layout=tokens.layout,
+            position=tokens.position,
+            protected=tokens.protected,
+            weight=tokens.weight,
+            decision=decision,
+            weight_after=after.weight,
+            log_weight_after=after.log_weight,
+        )
+    )
+    return after
+
+
+def model_cost(backbone: Backbone, reducer: Reducer | None) -> ModelCost:
+    """FLOPs of a backbone with the reducer's own work added."""
+    return replace(backbone.cost, predictors=() if reducer is None else reducer.flops_per_token)

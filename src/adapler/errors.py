@@ -1,0 +1,39 @@
+"""Everything adapler raises on purpose: what came, what was expected, what to do. Knows nothing of the rest."""
+
+from __future__ import annotations
+
+
+class AdaplerError(Exception):
+    """Base of every error a user can cause; the command line prints its message alone and leaves with `exit_code`."""
+
+    exit_code = 1
+
+
+class UnknownName(AdaplerError):
+    """A name that is in no table (a method, a backbone, a task ...)."""
+
+    exit_code = 2
+
+
+class BadConfig(AdaplerError):
+    """A setting out of its range, or one that does not exist."""
+
+    exit_code = 2
+
+
+class BadModel(AdaplerError):
+    """A model folder that is missing, damaged, too new, or not a classifier adapler can run."""
+
+    exit_code = 3
+
+
+class BadInput(AdaplerError):
+    """Texts or data files that cannot be read as such."""
+
+    exit_code = 4
+
+
+class MissingExtra(AdaplerError):
+    """An optional dependency that is not installed; the message holds the pip command."""
+
+    exit_code = 1

@@ -1,0 +1,1 @@
+"""Evaluation: accuracy with its cost, explanations to compare with."""

@@ -1,0 +1,241 @@
+"""Layouts: how sequences share a tensor. The only module that looks across tokens; knows no model and no method."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from adapler.attention import eager as eager_attention
+from adapler.attention import fused as fused_attention
+from adapler.tokens import LOG_WEIGHT_FLOOR, Tokens
+
+if TYPE_CHECKING:
+    from adapler.backbones.base import Block
+
+
+class _Layout(ABC):
+    """What both layouts say in the same words, once sums over a text are given."""
+
+    texts: int
+
+    @abstractmethod
+    def total(self, values: Tensor) -> Tensor: ...
+
+    @abstractmethod
+    def largest(self, values: Tensor) -> Tensor: ...
+
+    @abstractmethod
+    def spread(self, per_text: Tensor) -> Tensor: ...
+
+    @abstractmethod
+    def pooled(self, tokens: Tokens) -> Tokens: ...
+
+    @abstractmethod
+    def rows(self, values: Tensor, fill: float = 0.0) -> Tensor:
+        """Token values as padded rows: (B, L, ...)."""
+
+    @abstractmethod
+    def unrows(self, rows: Tensor) -> Tensor:
+        """Padded rows back to the shape of token values."""
+
+    @abstractmethod
+    def mask(self, tokens: Tokens, dtype: torch.dtype) -> Tensor | None:
+        """Additive attention mask over the rows' places, (B, 1, 1, L); None where it would be all zero."""
+
+    def share(self, tokens: Tokens, logit: Tensor) -> Tensor:
+        # One division only: a second normalisation would round, and an exact tie with the threshold would be lost.
+        logit = logit.masked_fill(tokens.weight <= 0, float("-inf"))
+        grown = (logit - self.spread(self.largest(logit.detach()))).exp() * tokens.weight
+        return grown / self.spread(self.total(grown))
+
+    def length(self, tokens: Tokens) -> Tensor:
+        return self.total(tokens.weight)
+
+    def attend(
+        self, block: Block, asking: Tokens, tokens: Tokens, *, dropout: float, eager: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        query = _heads_first(asking.layout.rows(block.query(asking.x, asking.position)))
+        key, value = (
+            _heads_first(self.rows(part)) for part in block.key_value(tokens.x, tokens.position)
+        )
+        mask = self.mask(tokens, query.dtype)
+        bias = block.bias(asking.layout.rows(asking.position), self.rows(tokens.position))
+        if bias is not None:
+            mask = bias if mask is None else mask + bias
+        probabilities = None
+        if eager:
+            context, probabilities = eager_attention(query, key, value, mask, scale=block.scale, dropout=dropout)
+        else:
+            context = fused_attention(query, key, value, mask, scale=block.scale, dropout=dropout)
+        return asking.layout.unrows(context.transpose(1, 2).flatten(2)), probabilities
+
+    def pool(self, tokens: Tokens, how: str) -> Tensor:
+        if how == "first":
+            return self.pooled(tokens).layout.rows(self.pooled(tokens).x)[:, 0]
+        weighted = self.rows(tokens.x * tokens.weight.unsqueeze(-1)).sum(dim=1)
+        return weighted / self.length(tokens).unsqueeze(-1).to(weighted.dtype)
+
+
+class Padded(_Layout):
+    """Each text a row, filled up to the longest: (B, L). What training and the authors' code use."""
+
+    def __init__(self, texts: int) -> None:
+        self.texts = texts
+
+    def total(self, values: Tensor) -> Tensor:
+        return values.sum(dim=-1)
+
+    def largest(self, values: Tensor) -> Tensor:
+        return values.amax(dim=-1)
+
+    def spread(self, per_text: Tensor) -> Tensor:
+        return per_text.unsqueeze(-1)
+
+    def rows(self, values: Tensor, fill: float = 0.0) -> Tensor:
+        return values
+
+    def unrows(self, rows: Tensor) -> Tensor:
+        return rows
+
+    def mask(self, tokens: Tokens, dtype: torch.dtype) -> Tensor:
+        return tokens.log_weight.to(dtype)[:, None, None, :]
+
+    def pooled(self, tokens: Tokens) -> Tokens:
+        return _cut(tokens, slice(0, 1), self)
+
+    def remove(self, tokens: Tokens, keep: Tensor) -> Tokens:
+        """The row stays as wide as it was; what leaves weighs nothing and is attended by nobody."""
+        gone = ~keep
+        return replace(
+            tokens,
+            weight=tokens.weight.masked_fill(gone, 0.0),
+            log_weight=tokens.log_weight.masked_fill(gone, LOG_WEIGHT_FLOOR),
+        )
+
+    def kept(self, tokens: Tokens) -> tuple[Tensor, Tensor]:
+        text, place = torch.nonzero(tokens.weight > 0, as_tuple=True)
+        return text, tokens.position[text, place]
+
+
+class Packed(_Layout):
+    """Texts end to end, no padding: (T,). Removal makes every tensor smaller; what serving uses."""
+
+    def __init__(self, counts: Tensor) -> None:
+        """`counts` (B,): tokens of each text; every text has at least one."""
+        self.counts = counts
+        self.texts = counts.numel()
+        self.text = torch.repeat_interleave(torch.arange(self.texts, device=counts.device), counts)
+        """(T,): which text each token belongs to."""
+        self.start = counts.cumsum(0) - counts
+        self.width = int(counts.max())
+        self.even = self.width * self.texts == self.text.numel()
+        """All texts equally long: rows are then a view, and attention needs no mask."""
+        self._slot: Tensor | None = None
+
+    def total(self, values: Tensor) -> Tensor:
+        return values.new_zeros(self.texts).index_add(0, self.text, values)
+
+    def largest(self, values: Tensor) -> Tensor:
+        return values.new_full((self.texts,), float("-inf")).scatter_reduce(0, self.text, values, "amax")
+
+    def spread(self, per_text: Tensor) -> Tensor:
+        return per_text[self.text]
+
+    @property
+    def slot(self) -> Tensor:
+        """(T,): each token's place in the padded rows, flattened."""
+        if self._slot is None:
+            place = torch.arange(self.text.numel(), device=self.text.device) - self.start[self.text]
+            self._slot = self.text * self.width + place
+        return self._slot
+
+    def rows(self, values: Tensor, fill: float = 0.0) -> Tensor:
+        if self.even:
+            return values.unflatten(0, (self.texts, self.width))
+        padded = values.new_full((self.texts * self.width, *values.shape[1:]), fill)
+        return padded.index_copy(0, self.slot, values).unflatten(0, (self.texts, self.width))
+
+    def unrows(self, rows: Tensor) -> Tensor:
+        flat = rows.flatten(0, 1)
+        return flat if self.even else flat[self.slot]
+
+    def mask(self, tokens: Tokens, dtype: torch.dtype) -> Tensor | None:
+        # Hard removal leaves log-weights of 0, so only padding inside the rows needs masking.
+        if self.even and not tokens.log_weight.requires_grad and not tokens.log_weight.any():
+            return None
+        return self.rows(tokens.log_weight.to(dtype), fill=LOG_WEIGHT_FLOOR)[:, None, None, :]
+
+    def pooled(self, tokens: Tokens) -> Tokens:
+        return _take(tokens, self.start, Packed(torch.ones_like(self.counts)))
+
+    def remove(self, tokens: Tokens, keep: Tensor) -> Tokens:
+        chosen = torch.nonzero(keep).squeeze(-1)  # the only host synchronisation of a layer
+        if chosen.numel() == keep.numel():
+            return tokens
+        counts = torch.zeros_like(self.counts).index_add(0, self.text[chosen], torch.ones_like(chosen))
+        return _take(tokens, chosen, Packed(counts))
+
+    def kept(self, tokens: Tokens) -> tuple[Tensor, Tensor]:
+        return self.text, tokens.position
+
+
+def padded(position: Tensor, real: Tensor, x: Tensor) -> Tokens:
+    """Tokens in rows. `real` (B, L) is True on text, False on padding; the first token of a row must be real."""
+    real = real.bool()
+    weight_type = x.dtype if x.dtype == torch.float64 else torch.float32  # log-weights stay float32 under autocast
+    protected = torch.zeros_like(real)
+    protected[:, 0] = True
+    return Tokens(
+        x=x,
+        position=position,
+        weight=real.to(weight_type),
+        log_weight=torch.zeros_like(real, dtype=weight_type).masked_fill(~real, LOG_WEIGHT_FLOOR),
+        protected=protected,
+        layout=Padded(real.shape[0]),
+    )
+
+
+def packed(position: Tensor, counts: Tensor, x: Tensor) -> Tokens:
+    """Tokens end to end: `position` (T,), `counts` (B,) tokens of each text, `x` (T, H)."""
+    weight_type = x.dtype if x.dtype == torch.float64 else torch.float32
+    layout = Packed(counts)
+    protected = torch.zeros_like(position, dtype=torch.bool)
+    protected[layout.start] = True
+    return Tokens(
+        x=x,
+        position=position,
+        weight=torch.ones_like(position, dtype=weight_type),
+        log_weight=torch.zeros_like(position, dtype=weight_type),
+        protected=protected,
+        layout=layout,
+    )
+
+
+def _heads_first(rows: Tensor) -> Tensor:
+    return rows.transpose(1, 2)
+
+
+def _take(tokens: Tokens, index: Tensor, layout: Packed) -> Tokens:
+    return Tokens(
+        x=tokens.x[index],
+        position=tokens.position[index],  # original positions survive: they must not be renumbered
+        weight=tokens.weight[index],
+        log_weight=tokens.log_weight[index],
+        protected=tokens.protected[index],
+        layout=layout,
+    )
+
+
+def _cut(tokens: Tokens, columns: slice, layout: Padded) -> Tokens:
+    return Tokens(
+        x=tokens.x[:, columns],
+        position=tokens.position[:, columns],
+        weight=tokens.weight[:, columns],
+        log_weight=tokens.log_weight[:, columns],
+        protected=tokens.protected[:, columns],
+        layout=layout,
+    )

@@ -1,0 +1,128 @@
+"""AdapLeR: contribution predictors score every token in front of each layer; a token stays if its share reaches eta / n.
+
+This file states the rule once. `Decision.keep` (serving) and `Decision.log_weight` (training) are two readings of the same
+score and threshold; losses are in `adapler_losses.py` and read the `Trace`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor, nn
+
+from adapler.backbones.base import Backbone
+from adapler.methods.base import Reducer
+from adapler.tokens import LOG_WEIGHT_FLOOR, Decision, Tokens
+
+ETA_RANGE = (0.01, 1.0)
+"""Thresholds are kept in this range while they train."""
+
+
+class AdapLeRSettings(BaseModel):
+    """What defines an AdapLeR reducer besides its weights."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    width: int = Field(32, ge=1, le=4096, description="Hidden width of each contribution predictor.")
+    eta: float = Field(0.25, ge=ETA_RANGE[0], le=ETA_RANGE[1], description="Initial threshold, a fraction of a uniform share.")
+    theta: float = Field(1.0, gt=0, description="Initial amplification of the first token's saliency target.")
+    beta: float = Field(0.1, gt=0, le=0.1, description="Slope of soft removal above the threshold (0 < beta <= 0.1).")
+
+
+class ContributionPredictor(nn.Module):
+    """A small MLP from a token's vector to one logit; the softmax over a text is the layout's."""
+
+    def __init__(self, hidden_size: int, width: int, activation: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.dense_in = nn.Linear(hidden_size, width)
+        self.dense_out = nn.Linear(width, 1)
+        self.activation = activation
+        for dense in (self.dense_in, self.dense_out):
+            # Almost uniform scores at first, so nothing is removed before something is learnt.
+            nn.init.trunc_normal_(dense.weight, std=0.02, a=-0.04, b=0.04)
+            nn.init.zeros_(dense.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logit: Tensor = self.dense_out(self.activation(self.dense_in(x)))
+        return logit.squeeze(-1)
+
+
+class AdapLeR(Reducer):
+    """One predictor and one threshold `eta` a layer; `theta` for every layer but the first."""
+
+    name: ClassVar[str] = "adapler"
+    attention_dropout = False  # the authors switch it off while removal is learnt
+
+    def __init__(self, settings: AdapLeRSettings, hidden_size: int, layers: int, activation: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.settings = settings
+        self.hidden_size = hidden_size
+        self.predictors = nn.ModuleList(
+            ContributionPredictor(hidden_size, settings.width, activation) for _ in range(layers)
+        )
+        self.eta = nn.Parameter(torch.full((layers,), settings.eta))
+        self.theta = nn.Parameter(torch.full((layers - 1,), settings.theta))
+
+    @classmethod
+    def for_backbone(cls, backbone: Backbone, settings: dict[str, Any] | None = None) -> AdapLeR:
+        """An untrained reducer of the right size."""
+        parsed = AdapLeRSettings.model_validate(settings or {})
+        return cls(parsed, backbone.hidden_size, len(backbone.blocks), backbone.activation)
+
+    def decide(
+        self,
+        tokens: Tokens,
+        site: str,
+        layer: int,
+        *,
+        soft: float | None,
+        scale: Tensor | None = None,
+        received: Tensor | None = None,
+    ) -> Decision | None:
+        if site != "layer_input":
+            return None
+        layout = tokens.layout
+        score = layout.share(tokens, self.predictors[layer](tokens.x).to(tokens.weight.dtype))
+        eta = self.eta[layer] if scale is None else self.eta[layer] * scale
+        threshold = layout.spread(eta / layout.length(tokens))
+        keep = (score >= threshold) | tokens.protected
+        if soft is None:
+            return Decision(score=score, threshold=threshold, keep=keep)
+        amplifier = torch.ones((), dtype=score.dtype, device=score.device, requires_grad=True) if layer > 0 else None
+        judged = score if amplifier is None else _amplified(tokens, score, amplifier)
+        return Decision(
+            score=score,
+            threshold=threshold,
+            keep=keep,
+            log_weight=soft_removal(judged, threshold, soft, self.settings.beta),
+            amplifier=amplifier,
+        )
+
+    @property
+    def flops_per_token(self) -> tuple[int, ...]:
+        width = self.settings.width
+        return (2 * self.hidden_size * width + 2 * width,) * len(self.predictors)
+
+    def settings_dict(self) -> dict[str, Any]:
+        return self.settings.model_dump()
+
+
+def soft_removal(score: Tensor, threshold: Tensor, steepness: float, beta: float) -> Tensor:
+    """Non-positive log-weight of each token: steep below its threshold, nearly 0 above it.
+
+    `steepness` is the paper's lambda. Both branches meet at -beta/lambda; at lambda 1e20 this is a step that keeps ties.
+    """
+    leak = beta / steepness
+    below = (steepness / (threshold + 1e-30)) * (score - threshold) - leak
+    above = (score - 1) * leak / (1 - threshold + 1e-7)
+    return torch.minimum(below, above).clamp(min=LOG_WEIGHT_FLOOR, max=0.0)
+
+
+def _amplified(tokens: Tokens, score: Tensor, amplifier: Tensor) -> Tensor:
+    """`score` in value; in gradient, the score with the protected token's share multiplied by `amplifier` (1) and renormalised."""
+    grown = torch.where(tokens.protected, score * amplifier.clamp(min=0.001), score)
+    shared = grown / tokens.layout.spread(tokens.layout.total(grown) + 1e-15)
+    return shared + (score - shared).detach()  # the path's gradient without its rounding, which could break a tie

@@ -1,0 +1,116 @@
+"""AdapLeR's losses, read off a `Trace` of soft removal. None of them computes the rule again.
+
+    total    = label loss + gamma * sum over layers of (layers - l) * contribution loss of layer l   -> all weights
+    combined = label loss + phi * length loss                                                        -> eta and theta only
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from adapler.methods.adapler import AdapLeR
+from adapler.tokens import Step, Trace
+
+_TINY = 1e-15
+_CLIP = 1e-7
+
+
+def label_loss(logits: Tensor, labels: Tensor, class_weights: Tensor | None = None) -> Tensor:
+    """Cross-entropy, weighted by class where asked, averaged over the batch (not over the weights)."""
+    return F.cross_entropy(logits, labels, weight=class_weights, reduction="sum") / labels.numel()
+
+
+def contribution_target(step: Step, saliency: Tensor, theta: Tensor | None) -> Tensor:
+    """What a layer's predictor should say: saliency of what is left of each token, the first token's amplified by `theta`.
+
+    `saliency` has the shape of the step's tokens and may hold anything on padding.
+    """
+    target = _normalised(step, saliency * step.weight)
+    if theta is None:
+        return target
+    return _normalised(step, torch.where(step.protected, target * theta, target))
+
+
+def clipped_kl(target: Tensor, score: Tensor) -> Tensor:
+    """Elementwise KL(target || score), both clipped to [1e-7, 1] so that absent tokens contribute exactly 0."""
+    target, score = target.clamp(_CLIP, 1.0), score.clamp(_CLIP, 1.0)
+    return target * (target / score).log()
+
+
+def contribution_loss_per_text(reducer: AdapLeR, step: Step, saliency: Tensor) -> tuple[Tensor, Tensor]:
+    """KL of each text at one layer (B,), and the weight of each text (B,): what is left of its best-preserved token."""
+    theta = reducer.theta[step.layer - 1] if step.layer > 0 else None
+    kl = step.layout.total(clipped_kl(contribution_target(step, saliency, theta), step.decision.score))
+    left = step.layout.largest(step.weight.detach().masked_fill(step.protected, 0.0))
+    return kl, left
+
+
+def contribution_losses(reducer: AdapLeR, trace: Trace, saliency: Tensor) -> Tensor:
+    """Contribution loss of each layer, averaged over the batch: (layers,)."""
+    losses = []
+    for step in trace.steps:
+        kl, left = contribution_loss_per_text(reducer, step, saliency)
+        losses.append((kl * left).mean())
+    return torch.stack(losses)
+
+
+def weighted_contribution_loss(losses: Tensor) -> Tensor:
+    """Early layers matter more, their mistakes cannot be undone: weights layers, layers - 1, ..., 1."""
+    depth = losses.numel()
+    return (losses * torch.arange(depth, 0, -1, dtype=losses.dtype, device=losses.device)).sum()
+
+
+def length_loss(trace: Trace) -> Tensor:
+    """Expected tokens processed, summed over layers, averaged over the batch."""
+    return torch.stack(trace.lengths).sum(dim=0).mean()
+
+
+@dataclass(frozen=True)
+class Losses:
+    """The parts of one step's objective, each differentiable."""
+
+    label: Tensor
+    contribution: Tensor
+    """Weighted sum over layers."""
+    length: Tensor
+    total: Tensor
+    """What the weights follow."""
+    combined: Tensor
+    """What eta and theta follow."""
+
+
+def objective(
+    reducer: AdapLeR,
+    logits: Tensor,
+    trace: Trace,
+    labels: Tensor,
+    saliency: Tensor,
+    *,
+    gamma: float,
+    phi: float,
+    class_weights: Tensor | None = None,
+) -> Losses:
+    """Both objectives of phase 3 from one forward pass."""
+    label = label_loss(logits, labels, class_weights)
+    contribution = weighted_contribution_loss(contribution_losses(reducer, trace, saliency))
+    length = length_loss(trace)
+    return Losses(label, contribution, length, total=label + gamma * contribution, combined=label + phi * length)
+
+
+def threshold_gradients(reducer: AdapLeR, trace: Trace, loss: Tensor) -> tuple[Tensor, Tensor]:
+    """Gradients of `loss` for eta and theta, leaving the graph for the weights' own backward.
+
+    theta has no place in the forward pass: its gradient is that of the amplifier beside each score, divided by theta.
+    """
+    amplifiers = [step.decision.amplifier for step in trace.steps if step.decision.amplifier is not None]
+    eta, *theta = torch.autograd.grad(loss, [reducer.eta, *amplifiers], retain_graph=True)
+    stacked = torch.stack(theta) if theta else reducer.theta.new_zeros(0)
+    return eta, stacked / (reducer.theta.detach() + _CLIP)
+
+
+def _normalised(step: Step, values: Tensor) -> Tensor:
+    return values / step.layout.spread(step.layout.total(values) + _TINY)

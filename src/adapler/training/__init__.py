@@ -1,0 +1,1 @@
+"""Training: saliencies, optimisers, schedules, selection of checkpoints."""

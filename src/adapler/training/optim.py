@@ -1,0 +1,69 @@
+"""The two optimisers of phase 3: AdamW for all weights, Adam for the thresholds, each with its own loss and clip."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+
+from adapler.methods.adapler import ETA_RANGE, AdapLeR
+from adapler.methods.adapler_losses import Losses, threshold_gradients
+from adapler.tokens import Trace
+
+NOT_DECAYED = ("LayerNorm", "layer_norm", "bias")
+"""Parameters whose name holds one of these get no weight decay."""
+THRESHOLD_NAMES = ("eta", "theta")
+
+
+def decayed(name: str) -> bool:
+    """Whether weight decay applies to a parameter of this name."""
+    return not any(part in name for part in NOT_DECAYED)
+
+
+def weight_parameters(model: nn.Module, reducer: nn.Module | None = None) -> dict[str, nn.Parameter]:
+    """Every network weight by name: the model's, and the reducer's but for its thresholds."""
+    named = dict(model.named_parameters())
+    if reducer is not None:
+        named |= {name: p for name, p in reducer.named_parameters() if name not in THRESHOLD_NAMES}
+    return named
+
+
+def weight_optimizer(
+    parameters: dict[str, nn.Parameter], lr: float, weight_decay: float = 0.01, eps: float = 1e-12
+) -> torch.optim.AdamW:
+    """AdamW with decoupled decay on everything but norms and biases."""
+    groups = [
+        {"params": [p for name, p in parameters.items() if decayed(name)], "weight_decay": weight_decay},
+        {"params": [p for name, p in parameters.items() if not decayed(name)], "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(groups, lr=lr, betas=(0.9, 0.999), eps=eps)
+
+
+def threshold_optimizer(reducer: AdapLeR, lr: float = 5e-4) -> torch.optim.Adam:
+    """Adam over eta and theta. eps is tiny because past lambda 1000 their gradients are 1e-5 to 1e-8."""
+    return torch.optim.Adam([reducer.eta, reducer.theta], lr=lr, betas=(0.9, 0.999), eps=1e-12)
+
+
+def backward(reducer: AdapLeR, trace: Trace, losses: Losses, weights: Iterable[nn.Parameter], share: float = 1.0) -> None:
+    """Add both objectives' gradients where they belong: `combined` to eta and theta, `total` to `weights`.
+
+    `share` is this batch's part of an accumulated step. Two passes backward, which two losses need.
+    """
+    for parameter, gradient in zip(
+        (reducer.eta, reducer.theta), threshold_gradients(reducer, trace, losses.combined), strict=True
+    ):
+        gradient = gradient * share
+        parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient
+    (losses.total * share).backward(inputs=list(weights))
+
+
+def clip_gradients(parameters: Iterable[Tensor], max_norm: float = 1.0) -> None:
+    """Scale all gradients down together if their joint norm exceeds `max_norm`."""
+    nn.utils.clip_grad_norm_(list(parameters), max_norm)
+
+
+@torch.no_grad()
+def keep_eta_in_range(reducer: AdapLeR) -> None:
+    """After each step: thresholds outside [0.01, 1] come back to its border."""
+    reducer.eta.clamp_(*ETA_RANGE)

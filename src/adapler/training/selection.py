@@ -1,0 +1,34 @@
+"""Which epochs count: the checkpoints saliency is averaged over, and the reduced model that is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+MARGIN = 0.01
+
+
+def best_epochs(scores: Sequence[float], count: int = 3) -> list[int]:
+    """0-based epochs of the `count` best dev scores, worst first; of equal scores the later epoch is the better one."""
+    return sorted(range(len(scores)), key=lambda epoch: scores[epoch])[-count:]
+
+
+@dataclass
+class Selection:
+    """The authors' rule: the fastest epoch whose dev score lies within a margin of the fine-tuned best, both strictly."""
+
+    best_finetuned: float
+    margin: float = MARGIN
+    best_speedup: float = 0.0
+
+    @property
+    def threshold(self) -> float:
+        """The score an epoch has to exceed."""
+        return self.best_finetuned - self.margin
+
+    def offer(self, score: float, speedup: float) -> bool:
+        """Whether this epoch becomes the one to keep."""
+        if speedup > self.best_speedup and score > self.threshold:
+            self.best_speedup = speedup
+            return True
+        return False
