@@ -25,7 +25,7 @@ from adapler.data.rationales import SpecialIds, chunk_windows, rationale_only
 from adapler.engine import Want, encode
 from adapler.evaluation.rollout import rollout
 from adapler.layout import packed, padded
-from adapler.methods.adapler import AdapLeR, AdapLeRSettings, soft_removal
+from adapler.methods.adapler import AdapLeR, soft_removal
 from adapler.methods.adapler_losses import (
     Losses,
     clipped_kl,
@@ -38,6 +38,7 @@ from adapler.methods.adapler_losses import (
     threshold_gradients,
     weighted_contribution_loss,
 )
+from adapler.methods.settings import AdapLeRSettings
 from adapler.tokens import Tokens, Trace
 from adapler.training import optim
 from adapler.training.saliency import gradient_times_input, saliency

@@ -7,30 +7,15 @@ score and threshold; losses are in `adapler_losses.py` and read the `Trace`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
 from adapler.backbones.base import Backbone
 from adapler.methods.base import Reducer
+from adapler.methods.settings import AdapLeRSettings
 from adapler.tokens import LOG_WEIGHT_FLOOR, Decision, Tokens
-
-ETA_RANGE = (0.01, 1.0)
-"""Thresholds are kept in this range while they train."""
-
-
-class AdapLeRSettings(BaseModel):
-    """What defines an AdapLeR reducer besides its weights."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    width: int = Field(32, ge=1, le=4096, description="Hidden width of each contribution predictor.")
-    eta: float = Field(0.25, ge=ETA_RANGE[0], le=ETA_RANGE[1], description="Initial threshold, a fraction of a uniform share.")
-    theta: float = Field(1.0, gt=0, description="Initial amplification of the first token's saliency target.")
-    beta: float = Field(0.1, gt=0, le=0.1, description="Slope of soft removal above the threshold (0 < beta <= 0.1).")
-
 
 class ContributionPredictor(nn.Module):
     """A small MLP from a token's vector to one logit; the softmax over a text is the layout's."""
@@ -67,10 +52,8 @@ class AdapLeR(Reducer):
         self.theta = nn.Parameter(torch.full((layers - 1,), settings.theta))
 
     @classmethod
-    def for_backbone(cls, backbone: Backbone, settings: dict[str, Any] | None = None) -> AdapLeR:
-        """An untrained reducer of the right size."""
-        parsed = AdapLeRSettings.model_validate(settings or {})
-        return cls(parsed, backbone.hidden_size, len(backbone.blocks), backbone.activation)
+    def for_backbone(cls, backbone: Backbone, settings: AdapLeRSettings | None = None) -> AdapLeR:
+        return cls(settings or AdapLeRSettings(), backbone.hidden_size, len(backbone.blocks), backbone.activation)
 
     def decide(
         self,
@@ -105,9 +88,6 @@ class AdapLeR(Reducer):
     def flops_per_token(self) -> tuple[int, ...]:
         width = self.settings.width
         return (2 * self.hidden_size * width + 2 * width,) * len(self.predictors)
-
-    def settings_dict(self) -> dict[str, Any]:
-        return self.settings.model_dump()
 
 
 def soft_removal(score: Tensor, threshold: Tensor, steepness: float, beta: float) -> Tensor:

@@ -7,6 +7,8 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
+from adapler.backbones.base import Backbone
+from adapler.methods.settings import MethodSettings
 from adapler.tokens import Decision, Tokens
 
 
@@ -14,6 +16,7 @@ class Reducer(nn.Module, ABC):
     """A method with its weights. Owns the one statement of its rule; layouts carry the decision out."""
 
     name: ClassVar[str]
+    settings: MethodSettings
     wants_received: bool = False
     """Whether decisions after attention need the attention each token received."""
     attention_dropout: bool = True
@@ -33,6 +36,7 @@ class Reducer(nn.Module, ABC):
     def flops_per_token(self) -> tuple[int, ...]:
         """Per layer: matrix-product FLOPs the method spends on each token it looks at."""
 
+    @classmethod
     @abstractmethod
-    def settings_dict(self) -> dict[str, Any]:
-        """The settings as JSON holds them."""
+    def for_backbone(cls, backbone: Backbone, settings: Any = None) -> Reducer:
+        """An untrained reducer of the right size; `settings` are the method's own, None for the defaults."""

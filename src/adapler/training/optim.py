@@ -7,8 +7,9 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
-from adapler.methods.adapler import ETA_RANGE, AdapLeR
+from adapler.methods.adapler import AdapLeR
 from adapler.methods.adapler_losses import Losses, threshold_gradients
+from adapler.methods.settings import ETA_RANGE
 from adapler.tokens import Trace
 
 NOT_DECAYED = ("LayerNorm", "layer_norm", "bias")

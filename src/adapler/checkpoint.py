@@ -1,0 +1,216 @@
+"""Model folders: written whole or not at all, opened only when every check of `folder.py` has passed."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from adapler.backbones import view
+from adapler.backbones.base import Backbone
+from adapler.errors import AdaplerError, BadModel
+from adapler.folder import REDUCTION_TENSORS, Folder, Reduction, check_folder, write_reduction
+from adapler.methods import METHODS
+from adapler.methods.base import Reducer
+
+_HUB_FILES = ["*.json", "*.safetensors", "*.txt", "*.model"]
+_HUB_SECONDS = 5
+_EXCHANGE = 2  # RENAME_EXCHANGE of renameat2(2)
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """An opened model folder. `reducer` is None for a plain transformers classifier."""
+
+    backbone: Backbone
+    tokenizer: Any
+    reducer: Reducer | None
+    max_length: int
+
+
+def locate(name: str | Path) -> Path:
+    """A model folder's path as it is; anything else is taken for a hub id and its snapshot fetched or found in the cache."""
+    path = Path(name)
+    if path.exists():
+        return path
+    text = str(name)
+    parts = text.split("/")
+    if path.is_absolute() or text.startswith((".", "~")) or not 1 <= len(parts) <= 2 or not all(parts):
+        raise BadModel(f"no model folder {text!r}; give a folder written by save_pretrained, or a hub id such as org/name")
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HFValidationError, HfHubHTTPError
+
+    try:
+        return Path(snapshot_download(text, allow_patterns=_HUB_FILES, etag_timeout=_HUB_SECONDS))
+    except (HFValidationError, HfHubHTTPError, OSError) as error:
+        reason = str(error).strip().splitlines()[0][:200]
+        raise BadModel(
+            f"no folder {text!r} here, and the hub could not give a model of that id ({reason}). "
+            f"Check the path; without network, download the model elsewhere and give its folder"
+        ) from error
+
+
+def load(name: str | Path, device: str = "cpu") -> Checkpoint:
+    """Open a folder or hub id, reduced where it holds a reduction. Every failure is a `BadModel`."""
+    folder = check_folder(locate(name))
+    with _typed(folder.path, "the model"), quiet():
+        backbone = view(_load_model(folder).to(device).eval())
+    with _typed(folder.path, "the tokenizer"), quiet():
+        tokenizer = _load_tokenizer(folder)
+    if folder.reduction is None:
+        limit = min(backbone.max_length, int(tokenizer.model_max_length))
+        return Checkpoint(backbone, tokenizer, None, limit)
+    with _typed(folder.path, "the reduction"):
+        reducer = _load_reducer(folder, folder.reduction, backbone).to(device).eval()
+    return Checkpoint(backbone, tokenizer, reducer, min(folder.reduction.max_length, backbone.max_length))
+
+
+def save(
+    path: str | Path, backbone: Backbone, tokenizer: Any, reducer: Reducer | None, max_length: int, *, overwrite: bool = False
+) -> None:
+    """Write a folder that transformers opens as the plain classifier and adapler opens reduced."""
+
+    def write(staging: Path) -> None:
+        with quiet():
+            backbone.model.save_pretrained(staging)
+            tokenizer.save_pretrained(staging)
+        if reducer is None:
+            return
+        from safetensors.torch import save_file
+
+        state = {name: tensor.detach().float().cpu().contiguous() for name, tensor in reducer.state_dict().items()}
+        save_file(state, staging / REDUCTION_TENSORS)
+        write_reduction(
+            staging,
+            Reduction(
+                method=reducer.name,
+                settings=reducer.settings,
+                model_type=backbone.model.config.model_type,
+                hidden_size=backbone.hidden_size,
+                layers=len(backbone.blocks),
+                max_length=max_length,
+            ),
+        )
+
+    write_folder(Path(path), write, overwrite=overwrite)
+
+
+def write_folder(target: Path, write: Callable[[Path], None], *, overwrite: bool) -> None:
+    """Let `write` fill a staging folder beside `target`, force it to disk, and put it in place in one rename.
+
+    Whatever happens on the way, `target` is either what it was or the whole new folder.
+    """
+    if target.exists() and not overwrite:
+        raise BadModel(f"{target} exists; choose another folder or pass overwrite=True")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    staging = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent))
+    try:
+        staging.chmod(0o755)
+        write(staging)
+        for file in staging.iterdir():
+            file.chmod(0o644)  # some writers make private files, which a server's user could not read
+            _sync(file)
+        _sync(staging)
+        if target.exists():
+            _exchange(staging, target)
+        else:
+            staging.rename(target)
+        _sync(target.parent)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)  # after an exchange this is the folder that was there before
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """transformers without its progress bars and reports; whatever matters in them is raised as an error here."""
+    from transformers.utils import logging
+
+    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()
+
+
+def _load_model(folder: Folder) -> Any:
+    from transformers import AutoModelForSequenceClassification
+
+    model, info = AutoModelForSequenceClassification.from_pretrained(
+        folder.path,
+        local_files_only=True,
+        trust_remote_code=False,
+        use_safetensors=True,
+        dtype="float32",
+        output_loading_info=True,
+    )
+    missing = sorted(info["missing_keys"])
+    if missing:
+        raise BadModel(
+            f"{folder.path} has no trained {missing[0]!r}: it is an encoder, not a finished classifier. "
+            f"Train it on labelled text first"
+        )
+    return model
+
+
+def _load_tokenizer(folder: Folder) -> Any:
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(folder.path, local_files_only=True, trust_remote_code=False)
+    if not tokenizer.is_fast:
+        raise BadModel(f"{folder.path} has only a slow tokenizer; save a fast one (tokenizer.json) into the folder")
+    return tokenizer
+
+
+def _load_reducer(folder: Folder, reduction: Reduction, backbone: Backbone) -> Reducer:
+    from safetensors.torch import load_file
+
+    if (backbone.hidden_size, len(backbone.blocks)) != (reduction.hidden_size, reduction.layers):
+        raise BadModel(
+            f"{folder.path}: the reduction is for {reduction.layers} layers of {reduction.hidden_size}, the model has "
+            f"{len(backbone.blocks)} of {backbone.hidden_size}; they belong to different models"
+        )
+    reducer: Reducer = METHODS[reduction.method].for_backbone(backbone, reduction.settings)
+    reducer.load_state_dict(load_file(folder.path / REDUCTION_TENSORS), strict=True)
+    return reducer
+
+
+@contextmanager
+def _typed(path: Path, what: str) -> Iterator[None]:
+    """Other libraries raise what they like (and Rust panics are not even `Exception`s); users get one typed error."""
+    try:
+        yield
+    except (AdaplerError, KeyboardInterrupt, SystemExit, MemoryError):
+        raise
+    except BaseException as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0][:300]
+        raise BadModel(f"{path}: {what} cannot be loaded ({reason}); restore the folder or save the model again") from error
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _exchange(new: Path, old: Path) -> None:
+    """Swap two folders in one step where the system can (Linux); elsewhere in two renames."""
+    rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    here = -100  # AT_FDCWD
+    if rename is not None and rename(here, os.fsencode(new), here, os.fsencode(old), _EXCHANGE) == 0:
+        return
+    aside = new.with_name(new.name + ".old")
+    old.rename(aside)
+    new.rename(old)
+    aside.rename(new)

@@ -1,0 +1,131 @@
+"""Texts to token ids, and ids to batches under a token budget. Knows tokenizers, never a model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+
+from adapler.errors import BadInput
+
+Text = str | tuple[str, str]
+"""One text, or one pair."""
+
+WINDOW_TEXTS = 2048
+WINDOW_CHARACTERS = 8_000_000
+_LONG_PAIR = 20_000  # characters from which a pair is cut before it is tokenised as one
+
+
+@dataclass(frozen=True)
+class EncodedText:
+    """One text as the model reads it."""
+
+    ids: NDArray[np.int64]
+    types: NDArray[np.int64]
+    """Segment of each token: 1 on the second text of a pair where the family tells them apart."""
+    tokens: list[str]
+    truncated: bool
+
+
+class TextEncoder:
+    """A fast tokenizer fixed to one maximum length. Unlike transformers' wrapper it keeps no state between calls, so
+    threads may share it."""
+
+    def __init__(self, tokenizer: Any, max_length: int) -> None:
+        """`tokenizer` is a transformers fast tokenizer; `max_length` counts special tokens."""
+        self._cutting = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
+        self._cutting.no_padding()
+        self._cutting.enable_truncation(max_length)
+        self._whole = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
+        self._whole.no_padding()
+        self._whole.no_truncation()
+        self.max_length = max_length
+
+    def __call__(self, texts: Sequence[Text]) -> list[EncodedText]:
+        """Texts and pairs may be mixed. Truncation is longest-first for pairs, as transformers does it."""
+        encodings = self._cutting.encode_batch([self._prepared(text) for text in texts])
+        return [
+            EncodedText(
+                ids=np.array(encoding.ids, dtype=np.int64),
+                types=np.array(encoding.type_ids, dtype=np.int64),
+                tokens=encoding.tokens,
+                truncated=bool(encoding.overflowing),
+            )
+            for encoding in encodings
+        ]
+
+    def _prepared(self, text: Text) -> Text:
+        if isinstance(text, str):
+            return _clean(text)
+        first, second = _clean(text[0]), _clean(text[1])
+        if len(first) + len(second) > _LONG_PAIR:
+            # The tokenizer builds every combination of both overflows: seconds for two long texts, minutes for longer.
+            first, second = self._head(first), self._head(second)
+        return first, second
+
+    def _head(self, text: str) -> str:
+        """The text up to the end of the word that holds its `max_length`-th token: no later token survives truncation."""
+        encoding = self._whole.encode(text, add_special_tokens=False)
+        if len(encoding.ids) <= self.max_length:
+            return text
+        words = encoding.word_ids
+        last = self.max_length
+        while last + 1 < len(words) and words[last + 1] is not None and words[last + 1] == words[last]:
+            last += 1
+        return text[: encoding.offsets[last][1]]
+
+
+def as_text(item: object, index: int) -> Text:
+    """A string or a pair of strings; anything else is refused with its place in the input."""
+    if isinstance(item, str):
+        return item
+    if isinstance(item, tuple | list) and len(item) == 2 and all(isinstance(part, str) for part in item):
+        return (item[0], item[1])
+    shown = repr(item)
+    shown = shown if len(shown) <= 80 else shown[:77] + "..."
+    raise BadInput(f"item {index}: expected a string or a pair of strings, got {type(item).__name__} {shown}")
+
+
+def windows(texts: Iterable[object]) -> Iterator[list[Text]]:
+    """Cut a stream into lists small enough to hold, large enough to sort by length."""
+    stream = enumerate(texts)
+    while True:
+        window: list[Text] = []
+        characters = 0
+        for index, item in islice(stream, WINDOW_TEXTS):
+            text = as_text(item, index)
+            window.append(text)
+            characters += len(text) if isinstance(text, str) else len(text[0]) + len(text[1])
+            if characters >= WINDOW_CHARACTERS:
+                break
+        if not window:
+            return
+        yield window
+
+
+def budget_batches(lengths: Sequence[int], budget: int) -> list[list[int]]:
+    """Indices grouped so that texts of like length run together and longest x count stays within `budget` tokens.
+
+    A text longer than the budget runs alone.
+    """
+    batches: list[list[int]] = []
+    for index in sorted(range(len(lengths)), key=lambda i: lengths[i], reverse=True):
+        if batches and (len(batches[-1]) + 1) * lengths[batches[-1][0]] <= budget:
+            batches[-1].append(index)
+        else:
+            batches.append([index])
+    return batches
+
+
+def _clean(text: str) -> str:
+    """Half characters (lone surrogates), which no tokenizer can read, become U+FFFD; whole pairs become their character."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text

@@ -1,0 +1,306 @@
+"""Is this folder a model adapler may open? Answered from names, headers, hashes and numbers, before torch is imported.
+
+A reduced model is an ordinary transformers folder plus `reduction.json` (method, settings, sizes, hashes of every file) and
+`reduction.safetensors` (predictors and thresholds). Only JSON and safetensors are ever read; pickles never.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from adapler.backbones import BACKBONES
+from adapler.errors import AdaplerError, BadModel
+from adapler.methods.settings import MethodSettings, parse_settings
+
+FORMAT_VERSION = 1
+REDUCTION_JSON = "reduction.json"
+REDUCTION_TENSORS = "reduction.safetensors"
+CONFIG_JSON = "config.json"
+WEIGHTS = "model.safetensors"
+SHARDS = "model.safetensors.index.json"
+TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "spiece.model", "sentencepiece.bpe.model", "spm.model")
+
+_PICKLES = {".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".joblib", ".npy", ".npz", ".h5", ".msgpack"}
+_JSON_LIMIT = 64 * 2**20
+_HEADER_LIMIT = 100 * 2**20
+_SIZE_LIMITS = {  # config entries that size a tensor; a larger number is damage, not a model
+    "hidden_size": 2**17,
+    "intermediate_size": 2**20,
+    "num_hidden_layers": 2**10,
+    "num_attention_heads": 2**12,
+    "vocab_size": 2**24,
+    "max_position_embeddings": 2**22,
+    "type_vocab_size": 2**16,
+}
+_DTYPES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """What `reduction.json` says."""
+
+    method: str
+    settings: MethodSettings
+    model_type: str
+    hidden_size: int
+    layers: int
+    max_length: int
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A checked model folder. `reduction` is None for a plain transformers classifier."""
+
+    path: Path
+    config: dict[str, Any]
+    reduction: Reduction | None
+
+
+def check_folder(path: Path) -> Folder:
+    """Look at everything that can be looked at without torch; the first thing wrong is raised as `BadModel`."""
+    if not path.exists():
+        raise BadModel(f"no model folder {str(path)!r}; give a folder written by save_pretrained, or a hub id")
+    if not path.is_dir():
+        raise BadModel(f"{str(path)!r} is a file; expected a model folder with {CONFIG_JSON} and {WEIGHTS}")
+    reduced = any(os.path.lexists(path / name) for name in (REDUCTION_JSON, REDUCTION_TENSORS))
+    reduction = _check_reduction(path) if reduced else None
+    config = _check_config(path, reduction)
+    for weights in _weight_files(path):
+        _check_finite(path / weights, read_header(path / weights))
+    if not any((path / name).exists() for name in TOKENIZER_FILES):
+        raise BadModel(f"{path} holds no tokenizer ({', '.join(TOKENIZER_FILES[:2])}, ...); save the tokenizer into it")
+    return Folder(path, config, reduction)
+
+
+def write_reduction(path: Path, reduction: Reduction) -> None:
+    """Write `reduction.json` last: it lists every other file of the folder with its hash, and its own digest."""
+    content: dict[str, Any] = {
+        "format_version": FORMAT_VERSION,
+        "method": reduction.method,
+        "settings": reduction.settings.model_dump(),
+        "model_type": reduction.model_type,
+        "hidden_size": reduction.hidden_size,
+        "layers": reduction.layers,
+        "max_length": reduction.max_length,
+        "files": {
+            file.name: {"bytes": file.stat().st_size, "sha256": _sha256(file)}
+            for file in sorted(path.iterdir())
+            if file.name != REDUCTION_JSON
+        },
+    }
+    content["digest"] = _digest(content)
+    (path / REDUCTION_JSON).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+def read_header(file: Path) -> dict[str, dict[str, Any]]:
+    """Tensors of a safetensors file by name (dtype, shape, data_offsets), with every range checked."""
+    size = _regular(file).st_size
+    with file.open("rb") as stream:
+        prefix = stream.read(8)
+        length = struct.unpack("<Q", prefix)[0] if len(prefix) == 8 else -1
+        if not 2 <= length <= min(_HEADER_LIMIT, size - 8):
+            raise _damaged(file, "is not a safetensors file or was cut short")
+        header = _parse_json(file, stream.read(length))
+    header.pop("__metadata__", None)
+    end = 0
+    spans = []
+    for name, entry in header.items():
+        try:
+            dtype, shape, (start, stop) = entry["dtype"], entry["shape"], entry["data_offsets"]
+            sound = dtype in _DTYPES and all(type(n) is int and n >= 0 for n in [*shape, start, stop])
+            sound = sound and stop - start == math.prod(shape) * _DTYPES[dtype]
+        except (KeyError, TypeError, ValueError):
+            sound = False
+        if not sound:
+            raise _damaged(file, f"describes tensor {name[:80]!r} wrongly")
+        spans.append((start, stop))
+    for start, stop in sorted(spans):
+        if start != end:
+            raise _damaged(file, "has overlapping or missing tensor data")
+        end = stop
+    if end != size - 8 - length:
+        raise _damaged(file, f"holds {size - 8 - length} bytes of tensors where its header says {end}")
+    return header
+
+
+def _check_reduction(path: Path) -> Reduction:
+    file = path / REDUCTION_JSON
+    content = _read_json(file)
+    version = content.get("format_version")
+    if type(version) is not int or version < 1:
+        raise _damaged(file, f"has format_version {_short(version)}, expected 1 to {FORMAT_VERSION}")
+    if version > FORMAT_VERSION:
+        raise BadModel(
+            f"{file} has format_version {version}; this adapler reads up to {FORMAT_VERSION}. "
+            f"Upgrade: pip install -U adapler"
+        )
+    digest = content.pop("digest", None)
+    if digest != _digest(content):
+        raise _damaged(file, "was changed after it was written")
+    _check_files(path, content.get("files"))
+    sizes = {name: content.get(name) for name in ("hidden_size", "layers", "max_length")}
+    limits = (_SIZE_LIMITS["hidden_size"], _SIZE_LIMITS["num_hidden_layers"], _SIZE_LIMITS["max_position_embeddings"])
+    for (name, value), limit in zip(sizes.items(), limits, strict=True):
+        if type(value) is not int or not 1 <= value <= limit:
+            raise _damaged(file, f"has {name} {_short(value)}, expected 1 to {limit}")
+    try:
+        settings = parse_settings(str(content.get("method")), content.get("settings"))
+    except AdaplerError as error:
+        raise _damaged(file, f"cannot be used: {error}") from error
+    reduction = Reduction(
+        method=content["method"], settings=settings, model_type=str(content.get("model_type")), **sizes  # type: ignore[arg-type]
+    )
+    _check_tensors(path / REDUCTION_TENSORS, reduction)
+    return reduction
+
+
+def _check_files(path: Path, files: Any) -> None:
+    """Every listed file is there, in the folder itself, with the bytes it was written with; no pickle lies beside them."""
+    if not isinstance(files, dict) or REDUCTION_TENSORS not in files or CONFIG_JSON not in files:
+        raise _damaged(path / REDUCTION_JSON, "does not list the model's files")
+    for present in path.iterdir():
+        if present.suffix.lower() in _PICKLES:
+            raise BadModel(f"{present} may be a pickle, which can run code; adapler reads none. Remove it from the model folder")
+    for name, entry in files.items():
+        if name != Path(name).name or name in ("", ".", "..") or "\\" in name or "\0" in name:
+            raise _damaged(path / REDUCTION_JSON, f"lists {name[:80]!r}, which is not a plain file name")
+        file = path / name
+        size = _regular(file).st_size
+        if not isinstance(entry, dict) or size != entry.get("bytes"):
+            raise _damaged(file, f"has {size} bytes, expected {_short(entry.get('bytes') if isinstance(entry, dict) else None)}")
+        if _sha256(file) != entry.get("sha256"):
+            raise _damaged(file, "differs from what was written")
+
+
+def _check_config(path: Path, reduction: Reduction | None) -> dict[str, Any]:
+    file = path / CONFIG_JSON
+    config = _read_json(file)
+    model_type = config.get("model_type")
+    if model_type not in BACKBONES:
+        raise BadModel(f"{file}: model_type {_short(model_type)} is not supported; supported: {', '.join(BACKBONES)}")
+    for name, limit in _SIZE_LIMITS.items():
+        value = config.get(name, 1)
+        if type(value) is not int or not 1 <= value <= limit:
+            raise _damaged(file, f"has {name} {_short(value)}, expected 1 to {limit}")
+    labels = config.get("id2label", {})
+    if not isinstance(labels, dict) or not all(isinstance(label, str) for label in labels.values()):
+        raise _damaged(file, "has an id2label that is not a table of names")
+    if reduction is not None and reduction.model_type != model_type:
+        raise _damaged(file, f"has model_type {_short(model_type)}; the reduction was made for {reduction.model_type!r}")
+    return config
+
+
+def _check_tensors(file: Path, reduction: Reduction) -> None:
+    import numpy as np
+
+    header = read_header(file)
+    expected = reduction.settings.tensor_shapes(reduction.hidden_size, reduction.layers)
+    if header.keys() != expected.keys():
+        names = sorted(header.keys() ^ expected.keys())
+        raise _damaged(file, f"lacks or adds tensors: {', '.join(name[:60] for name in names[:3])}")
+    for name, shape in expected.items():
+        if header[name]["dtype"] != "F32" or tuple(header[name]["shape"]) != shape:
+            got = f"{header[name]['dtype']} {header[name]['shape']}"
+            raise _damaged(file, f"holds {name} as {_short(got)}, expected F32 {list(shape)}")
+    _check_finite(file, header)
+    data = np.memmap(file, dtype=np.uint8, mode="r")
+    offset = 8 + int(data[:8].view(np.uint64)[0])
+    for name, (low, high) in reduction.settings.tensor_ranges().items():
+        start, stop = header[name]["data_offsets"]
+        values = data[offset + start : offset + stop].tobytes()
+        numbers = np.frombuffer(values, dtype="<f4")
+        if ((numbers < np.float32(low)) | (numbers > np.float32(high))).any():
+            raise _damaged(file, f"has {name} outside [{low}, {high}]")
+
+
+def _check_finite(file: Path, header: dict[str, dict[str, Any]]) -> None:
+    """No NaN, no infinity: exponents of all ones, whatever the float type."""
+    import numpy as np
+
+    exponent = {"F64": ("<u8", 0x7FF << 52), "F32": ("<u4", 0xFF << 23), "F16": ("<u2", 0x1F << 10), "BF16": ("<u2", 0xFF << 7)}
+    with file.open("rb") as stream:
+        offset = 8 + struct.unpack("<Q", stream.read(8))[0]
+        for name, entry in header.items():
+            if entry["dtype"] not in exponent:
+                continue
+            start, stop = entry["data_offsets"]
+            kind, ones = exponent[entry["dtype"]]
+            stream.seek(offset + start)
+            bits = np.frombuffer(stream.read(stop - start), dtype=kind)
+            mask = bits.dtype.type(ones)
+            if ((bits & mask) == mask).any():
+                raise _damaged(file, f"holds NaN or infinity in {name[:80]}")
+
+
+def _weight_files(path: Path) -> list[str]:
+    if os.path.lexists(path / WEIGHTS):
+        return [WEIGHTS]
+    if (path / SHARDS).exists():
+        shards = sorted(set(map(str, _read_json(path / SHARDS).get("weight_map", {}).values())))
+        if not shards or any(name != Path(name).name for name in shards):
+            raise _damaged(path / SHARDS, "does not list the shards of the weights")
+        return shards
+    pickles = [file.name for file in path.iterdir() if file.suffix.lower() in _PICKLES]
+    only = f" It holds only {pickles[0]}, a pickle, which adapler does not read: save it again with safetensors." if pickles else ""
+    raise BadModel(f"{path} has no {WEIGHTS}.{only or ' Write it with save_pretrained.'}")
+
+
+def _regular(file: Path) -> os.stat_result:
+    """Size and kind of a file that must be a plain file inside its own folder (or a hub cache's blob)."""
+    if file.is_symlink():
+        target = file.resolve()
+        homes = [file.parent.resolve()]
+        if file.parent.parent.name == "snapshots":  # the hub's cache links its snapshots to ../../blobs
+            homes.append(file.parent.parent.parent.resolve() / "blobs")
+        if target.parent not in homes:
+            raise BadModel(f"{file} is a link out of the model folder; put the file itself there")
+    if not file.exists():
+        raise BadModel(f"{file} is missing; restore the folder or save the model again")
+    if not file.is_file():
+        raise BadModel(f"{file} is not a plain file; restore the folder or save the model again")
+    return file.stat()
+
+
+def _read_json(file: Path) -> dict[str, Any]:
+    if _regular(file).st_size > _JSON_LIMIT:
+        raise _damaged(file, f"is larger than {_JSON_LIMIT} bytes")
+    return _parse_json(file, file.read_bytes())
+
+
+def _parse_json(file: Path, data: bytes) -> dict[str, Any]:
+    try:
+        parsed = json.loads(data.decode("utf-8"), parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise _damaged(file, f"is not valid JSON ({_short(str(error))})") from error
+    if not isinstance(parsed, dict):
+        raise _damaged(file, "is not a JSON object")
+    return parsed
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not a number")
+
+
+def _digest(content: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 120 else text[:117] + "..."
+
+
+def _damaged(file: Path, what: str) -> BadModel:
+    return BadModel(f"{file} {what}; restore the file or save the model again")

@@ -1,0 +1,63 @@
+"""Settings of the methods, without torch, so that a model folder can be checked before anything heavy is imported."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from adapler.errors import BadConfig
+from adapler.registry import Registry
+
+ETA_RANGE = (0.01, 1.0)
+"""Thresholds are kept in this range while they train."""
+
+SETTINGS = Registry("method", {"adapler": "adapler.methods.settings:AdapLeRSettings"})
+
+
+class MethodSettings(BaseModel):
+    """What defines a reducer besides its weights."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    def tensor_shapes(self, hidden_size: int, layers: int) -> dict[str, tuple[int, ...]]:
+        """Name and shape of every tensor of a reducer of this size."""
+        raise NotImplementedError
+
+    def tensor_ranges(self) -> dict[str, tuple[float, float]]:
+        """Closed range the values of some tensors must lie in."""
+        return {}
+
+
+class AdapLeRSettings(MethodSettings):
+    """Of AdapLeR: one contribution predictor and one threshold a layer."""
+
+    width: int = Field(32, ge=1, le=4096, description="Hidden width of each contribution predictor.")
+    eta: float = Field(0.25, ge=ETA_RANGE[0], le=ETA_RANGE[1], description="Initial threshold, a fraction of a uniform share.")
+    theta: float = Field(1.0, gt=0, le=1000, description="Initial amplification of the first token's saliency target.")
+    beta: float = Field(0.1, gt=0, le=0.1, description="Slope of soft removal above the threshold (0 < beta <= 0.1).")
+
+    def tensor_shapes(self, hidden_size: int, layers: int) -> dict[str, tuple[int, ...]]:
+        shapes: dict[str, tuple[int, ...]] = {"eta": (layers,), "theta": (layers - 1,)}
+        for layer in range(layers):
+            shapes |= {
+                f"predictors.{layer}.dense_in.weight": (self.width, hidden_size),
+                f"predictors.{layer}.dense_in.bias": (self.width,),
+                f"predictors.{layer}.dense_out.weight": (1, self.width),
+                f"predictors.{layer}.dense_out.bias": (1,),
+            }
+        return shapes
+
+    def tensor_ranges(self) -> dict[str, tuple[float, float]]:
+        return {"eta": ETA_RANGE}
+
+
+def parse_settings(method: str, settings: Any) -> MethodSettings:
+    """Validated settings of a method, from what JSON held."""
+    try:
+        parsed: MethodSettings = SETTINGS[method].model_validate(settings)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "settings"
+        raise BadConfig(f"method {method!r}: {where}: {first['msg']}") from error
+    return parsed
