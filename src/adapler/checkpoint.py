@@ -15,12 +15,14 @@ from typing import Any
 from adapler.backbones import view
 from adapler.backbones.base import Backbone
 from adapler.errors import AdaplerError, BadModel
-from adapler.folder import REDUCTION_TENSORS, Folder, Reduction, check_folder, write_reduction
+from adapler.folder import CONFIG_JSON, REDUCTION_TENSORS, Folder, Reduction, check_folder, write_reduction
 from adapler.methods import METHODS
 from adapler.methods.base import Reducer
 
 _HUB_FILES = ["*.json", "*.safetensors", "*.txt", "*.model"]
 _HUB_SECONDS = 5
+_SLACK = 2  # a shared layer or a tied weight is stored once
+_UNKNOWN = "\ue000"  # for private use: in no vocabulary
 _EXCHANGE = 2  # RENAME_EXCHANGE of renameat2(2)
 
 
@@ -37,21 +39,19 @@ class Checkpoint:
 def locate(name: str | Path) -> Path:
     """A model folder's path as it is; anything else is taken for a hub id and its snapshot fetched or found in the cache."""
     path = Path(name)
-    if path.exists():
+    if os.path.lexists(path):
         return path
     text = str(name)
     parts = text.split("/")
     if path.is_absolute() or text.startswith((".", "~")) or not 1 <= len(parts) <= 2 or not all(parts):
         raise BadModel(f"no model folder {text!r}; give a folder written by save_pretrained, or a hub id such as org/name")
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HFValidationError, HfHubHTTPError
 
     try:
         return Path(snapshot_download(text, allow_patterns=_HUB_FILES, etag_timeout=_HUB_SECONDS))
-    except (HFValidationError, HfHubHTTPError, OSError) as error:
-        reason = str(error).strip().splitlines()[0][:200]
+    except Exception as error:  # refused ids, unknown models, no network: each layer below has classes of its own
         raise BadModel(
-            f"no folder {text!r} here, and the hub could not give a model of that id ({reason}). "
+            f"no folder {text!r} here, and the hub could not give a model of that id ({_reason(error)[:200]}). "
             f"Check the path; without network, download the model elsewhere and give its folder"
         ) from error
 
@@ -59,14 +59,14 @@ def locate(name: str | Path) -> Path:
 def load(name: str | Path, device: str = "cpu") -> Checkpoint:
     """Open a folder or hub id, reduced where it holds a reduction. Every failure is a `BadModel`."""
     folder = check_folder(locate(name))
-    with _typed(folder.path, "the model"), quiet():
+    with typed(folder.path, "the model"), quiet():
         backbone = view(_load_model(folder).to(device).eval())
-    with _typed(folder.path, "the tokenizer"), quiet():
-        tokenizer = _load_tokenizer(folder)
+    with typed(folder.path, "the tokenizer"), quiet():
+        tokenizer = _load_tokenizer(folder, backbone)
     if folder.reduction is None:
         limit = min(backbone.max_length, int(tokenizer.model_max_length))
         return Checkpoint(backbone, tokenizer, None, limit)
-    with _typed(folder.path, "the reduction"):
+    with typed(folder.path, "the reduction"):
         reducer = _load_reducer(folder, folder.reduction, backbone).to(device).eval()
     return Checkpoint(backbone, tokenizer, reducer, min(folder.reduction.max_length, backbone.max_length))
 
@@ -106,17 +106,18 @@ def write_folder(target: Path, write: Callable[[Path], None], *, overwrite: bool
 
     Whatever happens on the way, `target` is either what it was or the whole new folder.
     """
+    target = Path(os.path.realpath(target))  # what a link points to is replaced, not the link
     if target.exists() and not overwrite:
         raise BadModel(f"{target} exists; choose another folder or pass overwrite=True")
+    if target.exists() and not (target / CONFIG_JSON).exists() and (not target.is_dir() or any(target.iterdir())):
+        raise BadModel(f"{target} is no model folder, so it is not overwritten; choose another folder or remove it yourself")
     target.parent.mkdir(parents=True, exist_ok=True)
     staging = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent))
     try:
-        staging.chmod(0o755)
         write(staging)
-        for file in staging.iterdir():
-            file.chmod(0o644)  # some writers make private files, which a server's user could not read
-            _sync(file)
-        _sync(staging)
+        for entry in [*staging.rglob("*"), staging]:
+            entry.chmod(0o755 if entry.is_dir() else 0o644)  # some writers make private files: a server could not read them
+            _sync(entry)
         if target.exists():
             _exchange(staging, target)
         else:
@@ -143,31 +144,59 @@ def quiet() -> Iterator[None]:
 
 
 def _load_model(folder: Folder) -> Any:
-    from transformers import AutoModelForSequenceClassification
+    import torch
+    from transformers import AutoConfig, AutoModelForSequenceClassification
 
+    # First without memory: sizes that do not fit the weights would be set aside before transformers notices.
+    config = AutoConfig.from_pretrained(folder.path, local_files_only=True, trust_remote_code=False)
+    with torch.device("meta"):
+        described = AutoModelForSequenceClassification.from_config(config, trust_remote_code=False).num_parameters()
+    if described > _SLACK * folder.parameters:
+        raise BadModel(
+            f"{folder.path / CONFIG_JSON} describes a model of {described} numbers, the weights hold {folder.parameters}; "
+            f"restore the file or save the model again"
+        )
     model, info = AutoModelForSequenceClassification.from_pretrained(
         folder.path,
         local_files_only=True,
         trust_remote_code=False,
         use_safetensors=True,
         dtype="float32",
+        ignore_mismatched_sizes=True,
         output_loading_info=True,
     )
+    for name, held, wanted in sorted(info["mismatched_keys"]):
+        raise BadModel(
+            f"{folder.path} holds {name} as {list(held)}, {CONFIG_JSON} describes it as {list(wanted)}; "
+            f"restore the folder or save the model again"
+        )
     missing = sorted(info["missing_keys"])
     if missing:
         raise BadModel(
-            f"{folder.path} has no trained {missing[0]!r}: it is an encoder, not a finished classifier. "
-            f"Train it on labelled text first"
+            f"{folder.path} holds no {missing[0]!r}: it is an encoder without a trained classifier, or damaged. "
+            f"Train it on labelled text, or save the model again"
         )
     return model
 
 
-def _load_tokenizer(folder: Folder) -> Any:
+def _load_tokenizer(folder: Folder, backbone: Backbone) -> Any:
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(folder.path, local_files_only=True, trust_remote_code=False)
     if not tokenizer.is_fast:
         raise BadModel(f"{folder.path} has only a slow tokenizer; save a fast one (tokenizer.json) into the folder")
+    tokenizer.backend_tokenizer.no_padding()  # both are set anew at each call
+    tokenizer.backend_tokenizer.no_truncation()
+    nothing, unknown = (tokenizer.backend_tokenizer.encode(text).ids for text in ("", _UNKNOWN))
+    if not nothing:
+        raise BadModel(f"{folder.path}: the tokenizer puts no special tokens around a text; save the model's own tokenizer into it")
+    known = backbone.model.get_input_embeddings().num_embeddings
+    highest = max(*tokenizer.get_vocab().values(), *nothing, *unknown)
+    if highest >= known:
+        raise BadModel(
+            f"{folder.path}: the tokenizer numbers tokens up to {highest}, the model knows 0 to {known - 1}; "
+            f"save the model's own tokenizer into it"
+        )
     return tokenizer
 
 
@@ -185,15 +214,20 @@ def _load_reducer(folder: Folder, reduction: Reduction, backbone: Backbone) -> R
 
 
 @contextmanager
-def _typed(path: Path, what: str) -> Iterator[None]:
+def typed(path: Path, what: str) -> Iterator[None]:
     """Other libraries raise what they like (and Rust panics are not even `Exception`s); users get one typed error."""
     try:
         yield
     except (AdaplerError, KeyboardInterrupt, SystemExit, MemoryError):
         raise
     except BaseException as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0][:300]
-        raise BadModel(f"{path}: {what} cannot be loaded ({reason}); restore the folder or save the model again") from error
+        raise BadModel(
+            f"{path}: {what} cannot be loaded ({_reason(error)[:300]}); restore the folder or save the model again"
+        ) from error
+
+
+def _reason(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def _sync(path: Path) -> None:
@@ -212,5 +246,9 @@ def _exchange(new: Path, old: Path) -> None:
         return
     aside = new.with_name(new.name + ".old")
     old.rename(aside)
-    new.rename(old)
+    try:
+        new.rename(old)
+    except BaseException:
+        aside.rename(old)
+        raise
     aside.rename(new)

@@ -15,11 +15,9 @@ from adapler import checkpoint
 from adapler.backbones import view
 from adapler.backbones.base import Backbone
 from adapler.data.text import EncodedText, Text, TextEncoder, as_text, budget_batches, windows
-from adapler.engine import encode, model_cost
+from adapler.engine import encode, model_cost, pack
 from adapler.errors import BadConfig
-from adapler.layout import packed
 from adapler.methods.base import Reducer
-from adapler.tokens import Tokens
 
 TOKEN_BUDGET = 4096
 
@@ -160,15 +158,6 @@ class Classifier:
                 flops_full=self.cost.full(len(depth)),
                 truncated=text.truncated,
             )
-
-
-def pack(backbone: Backbone, batch: Sequence[EncodedText], device: torch.device) -> tuple[Tokens, Tensor]:
-    """Embedded tokens of a batch end to end, and how many each text has."""
-    counts = torch.tensor([len(text.ids) for text in batch], device=device)
-    ids = torch.from_numpy(np.concatenate([text.ids for text in batch])).to(device)
-    types = torch.from_numpy(np.concatenate([text.types for text in batch])).to(device)
-    position = torch.from_numpy(np.concatenate([np.arange(len(text.ids)) for text in batch])).to(device)
-    return packed(position, counts, backbone.embed(ids, types, position)), counts
 
 
 def _probabilities(logits: Tensor, problem_type: str | None) -> Tensor:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+import torch
 from torch import Tensor
 
 from adapler.backbones.base import Backbone
 from adapler.cost import ModelCost
+from adapler.data.text import EncodedText
+from adapler.layout import packed
 from adapler.methods.base import Reducer
 from adapler.tokens import Step, Tokens, Trace
 
@@ -99,6 +104,15 @@ def thin(
         )
     )
     return after
+
+
+def pack(backbone: Backbone, batch: Sequence[EncodedText], device: torch.device) -> tuple[Tokens, Tensor]:
+    """Embedded tokens of a batch end to end, and how many each text has."""
+    counts = torch.tensor([len(text.ids) for text in batch], device=device)
+    ids = torch.from_numpy(np.concatenate([text.ids for text in batch])).to(device)
+    types = torch.from_numpy(np.concatenate([text.types for text in batch])).to(device)
+    position = torch.from_numpy(np.concatenate([np.arange(len(text.ids)) for text in batch])).to(device)
+    return packed(position, counts, backbone.embed(ids, types, position)), counts
 
 
 def model_cost(backbone: Backbone, reducer: Reducer | None) -> ModelCost:

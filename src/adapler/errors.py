@@ -37,3 +37,15 @@ class MissingExtra(AdaplerError):
     """An optional dependency that is not installed; the message holds the pip command."""
 
     exit_code = 1
+
+
+class Diverged(AdaplerError):
+    """A loss that is no longer a number."""
+
+
+class Interrupted(AdaplerError):
+    """A run stopped by a signal after saving its state."""
+
+    def __init__(self, message: str, signal_number: int) -> None:
+        super().__init__(message)
+        self.exit_code = 128 + signal_number

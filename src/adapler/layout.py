@@ -46,6 +46,10 @@ class _Layout(ABC):
     def mask(self, tokens: Tokens, dtype: torch.dtype) -> Tensor | None:
         """Additive attention mask over the rows' places, (B, 1, 1, L); None where it would be all zero."""
 
+    @abstractmethod
+    def per_text(self, values: Tensor) -> list[Tensor]:
+        """Token values of each text."""
+
     def share(self, tokens: Tokens, logit: Tensor) -> Tensor:
         # One division only: a second normalisation would round, and an exact tie with the threshold would be lost.
         logit = logit.masked_fill(tokens.weight <= 0, float("-inf"))
@@ -100,6 +104,9 @@ class Padded(_Layout):
 
     def unrows(self, rows: Tensor) -> Tensor:
         return rows
+
+    def per_text(self, values: Tensor) -> list[Tensor]:
+        return list(values)
 
     def mask(self, tokens: Tokens, dtype: torch.dtype) -> Tensor:
         return tokens.log_weight.to(dtype)[:, None, None, :]
@@ -162,6 +169,9 @@ class Packed(_Layout):
     def unrows(self, rows: Tensor) -> Tensor:
         flat = rows.flatten(0, 1)
         return flat if self.even else flat[self.slot]
+
+    def per_text(self, values: Tensor) -> list[Tensor]:
+        return list(values.split(self.counts.tolist()))
 
     def mask(self, tokens: Tokens, dtype: torch.dtype) -> Tensor | None:
         # Hard removal leaves log-weights of 0, so only padding inside the rows needs masking.

@@ -70,6 +70,9 @@ class Layout(Protocol):
     def spread(self, per_text: Tensor) -> Tensor:
         """One value a text, (B,), broadcast to its tokens: (B, 1) or (T,)."""
 
+    def per_text(self, values: Tensor) -> list[Tensor]:
+        """Token values of each text (in rows: with whatever stands on padding)."""
+
     def share(self, tokens: Tokens, logit: Tensor) -> Tensor:
         """Weighted softmax of `logit` over each text's surviving tokens; 0 where the weight is 0."""
 

@@ -82,6 +82,11 @@ class Losses:
     combined: Tensor
     """What eta and theta follow."""
 
+    def distilled(self, distance: Tensor, share: float) -> Losses:
+        """The same with `share` of the label loss replaced by a distance from a teacher."""
+        change = share * (distance - self.label)
+        return Losses(self.label + change, self.contribution, self.length, self.total + change, self.combined + change)
+
 
 def objective(
     reducer: AdapLeR,

@@ -31,19 +31,33 @@ def weight_parameters(model: nn.Module, reducer: nn.Module | None = None) -> dic
 
 
 def weight_optimizer(
-    parameters: dict[str, nn.Parameter], lr: float, weight_decay: float = 0.01, eps: float = 1e-12
+    parameters: dict[str, nn.Parameter],
+    lr: float,
+    *,
+    predictor_lr: float | None = None,
+    weight_decay: float = 0.01,
+    eps: float = 1e-12,
 ) -> torch.optim.AdamW:
-    """AdamW with decoupled decay on everything but norms and biases."""
-    groups = [
-        {"params": [p for name, p in parameters.items() if decayed(name)], "weight_decay": weight_decay},
-        {"params": [p for name, p in parameters.items() if not decayed(name)], "weight_decay": 0.0},
-    ]
+    """AdamW with decoupled decay on everything but norms and biases; predictors may have a rate of their own.
+
+    Each group keeps its `peak` rate, of which schedules take a share.
+    """
+    groups = []
+    for peak, of_predictors in ((lr, False), (lr if predictor_lr is None else predictor_lr, True)):
+        for decays in (True, False):
+            chosen = [
+                parameter
+                for name, parameter in parameters.items()
+                if name.startswith("predictors.") == of_predictors and decayed(name) == decays
+            ]
+            if chosen:
+                groups.append({"params": chosen, "weight_decay": weight_decay if decays else 0.0, "lr": peak, "peak": peak})
     return torch.optim.AdamW(groups, lr=lr, betas=(0.9, 0.999), eps=eps)
 
 
 def threshold_optimizer(reducer: AdapLeR, lr: float = 5e-4) -> torch.optim.Adam:
     """Adam over eta and theta. eps is tiny because past lambda 1000 their gradients are 1e-5 to 1e-8."""
-    return torch.optim.Adam([reducer.eta, reducer.theta], lr=lr, betas=(0.9, 0.999), eps=1e-12)
+    return torch.optim.Adam([{"params": [reducer.eta, reducer.theta], "peak": lr}], lr=lr, betas=(0.9, 0.999), eps=1e-12)
 
 
 def backward(reducer: AdapLeR, trace: Trace, losses: Losses, weights: Iterable[nn.Parameter], share: float = 1.0) -> None:
@@ -68,3 +82,9 @@ def clip_gradients(parameters: Iterable[Tensor], max_norm: float = 1.0) -> None:
 def keep_eta_in_range(reducer: AdapLeR) -> None:
     """After each step: thresholds outside [0.01, 1] come back to its border."""
     reducer.eta.clamp_(*ETA_RANGE)
+
+
+@torch.no_grad()
+def keep_theta_positive(reducer: AdapLeR, least: float = 0.01) -> None:
+    """With large rates theta could reach 0, where it is meaningless as a factor; the authors' small ones never get there."""
+    reducer.theta.clamp_(min=least)

@@ -1,15 +1,25 @@
-"""Gradient-times-input saliency of every token, the teacher of the contribution predictors."""
+"""Phase 2: gradient-times-input saliency of every token, the teacher of the contribution predictors."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from safetensors.torch import load_file
 from torch import Tensor
 
 from adapler.backbones.base import Backbone
-from adapler.engine import encode
+from adapler.data.text import EncodedText, budget_batches
+from adapler.engine import encode, pack
 from adapler.tokens import Tokens
+from adapler.training.snapshot import write_tensors
+
+PART_TEXTS = 1024
+BATCH_TOKENS = 2048
 
 
 def gradient_times_input(backbone: Backbone, tokens: Tokens, labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -29,3 +39,47 @@ def saliency(backbone: Backbone, tokens: Tokens, labels: Tensor) -> Tensor:
     """L2 norm over the hidden axis of gradient times input; 0 on padding. Not normalised."""
     product, _ = gradient_times_input(backbone, tokens, labels)
     return product.norm(dim=-1) * tokens.weight
+
+
+def extract(
+    backbone: Backbone,
+    texts: Sequence[EncodedText],
+    labels: Sequence[int],
+    checkpoints: Sequence[Callable[[], None]],
+    folder: Path,
+    after_part: Callable[[int], None],
+) -> list[NDArray[np.float32]]:
+    """Saliency of each text's tokens, averaged over `checkpoints` (each a function that puts its weights into the model).
+
+    Written once, in parts; a part that is there is read instead of computed, so a stopped extraction goes on.
+    `after_part` is called with the number of texts each part adds.
+    """
+    found: list[NDArray[np.float32]] = []
+    for number, first in enumerate(range(0, len(texts), PART_TEXTS)):
+        part, gold = texts[first : first + PART_TEXTS], labels[first : first + PART_TEXTS]
+        file = folder / f"part-{number:05d}.safetensors"
+        if not file.exists():
+            write_tensors(file, {"saliency": torch.from_numpy(_average(backbone, part, gold, checkpoints))})
+        ends = np.cumsum([len(text.ids) for text in part])[:-1]
+        found += np.split(load_file(file)["saliency"].numpy(), ends)
+        after_part(len(part))
+    return found
+
+
+def _average(
+    backbone: Backbone, texts: Sequence[EncodedText], labels: Sequence[int], checkpoints: Sequence[Callable[[], None]]
+) -> NDArray[np.float32]:
+    """Plain mean of the checkpoints' raw values, texts end to end."""
+    counts = [len(text.ids) for text in texts]
+    ends = np.cumsum(counts)
+    total = np.zeros(ends[-1], dtype=np.float32)
+    for load_weights in checkpoints:
+        load_weights()
+        backbone.model.eval()
+        for batch in budget_batches(counts, BATCH_TOKENS):
+            tokens, _ = pack(backbone, [texts[index] for index in batch], backbone.model.device)
+            gold = torch.tensor([labels[index] for index in batch], device=backbone.model.device)
+            values = saliency(backbone, tokens, gold)
+            for index, row in zip(batch, tokens.layout.per_text(values), strict=True):
+                total[ends[index] - counts[index] : ends[index]] += row.cpu().numpy() / len(checkpoints)
+    return total

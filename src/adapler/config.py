@@ -1,0 +1,188 @@
+"""Settings of a training run: validated, refused where unknown, merged from a file and from `key=value`. No torch.
+
+The description of a field is its only one; the command line's help and the docs table are generated from it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from adapler.errors import BadConfig
+
+
+class Settings(BaseModel):
+    """Base: frozen, no unknown keys, no NaN."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class DataSettings(Settings):
+    """What is learnt from."""
+
+    source: str = Field("", description="A named task, a folder of splits, a CSV/JSONL/parquet file, or a hub dataset id.")
+    text: str | None = Field(None, description="Column of the text; found by itself where there is no doubt.")
+    pair: str | None = Field(None, description="Column of the second text of a pair.")
+    label: str = Field("label", description="Column of the label.")
+    metric: Literal["accuracy", "f1", "matthews"] | None = Field(None, description="Reported metric; the task's own by default.")
+    max_length: int | None = Field(None, ge=3, description="Longest text in tokens; the task's own, else 128.")
+    train_limit: int | None = Field(None, ge=2, description="Use only so many training examples (seeded choice).")
+    dev_share: float = Field(0.1, gt=0, lt=1, description="Share of train carved off as dev where there is no dev split.")
+    class_weights: bool = Field(False, description="Weigh the label loss by inverse class frequency.")
+
+
+class FinetuneSettings(Settings):
+    """Phase 1: the ordinary classifier."""
+
+    epochs: int = Field(3, ge=0, le=1000, description="Passes over the training data.")
+    lr: float = Field(1e-4, gt=0, le=1, description="Peak learning rate.")
+    batch_size: int = Field(32, ge=1, description="Texts per update.")
+    weight_decay: float = Field(0.01, ge=0, description="Decoupled decay of all but norms and biases.")
+    warmup: float = Field(0.06, ge=0, lt=1, description="Share of updates over which the rate rises.")
+    checkpoints: int = Field(3, ge=1, le=10, description="Best epochs that saliency is averaged over.")
+
+
+class ReduceSettings(Settings):
+    """Phase 3: learning which tokens to leave out."""
+
+    epochs: int = Field(4, ge=1, le=1000, description="Passes over the training data.")
+    lr: float = Field(5e-5, gt=0, le=1, description="Peak learning rate of the network.")
+    predictor_lr: float | None = Field(None, gt=0, le=1, description="Of the predictors; by default larger for short runs.")
+    threshold_lr: float | None = Field(None, gt=0, le=1, description="Of eta and theta; by default larger for short runs.")
+    batch_size: int = Field(32, ge=1, description="Texts per update.")
+    weight_decay: float = Field(0.01, ge=0, description="Decoupled decay of all but norms and biases.")
+    warmup: float = Field(0.06, ge=0, lt=1, description="Share of updates over which the rates rise.")
+    gamma: float = Field(0.1, ge=0, description="Weight of the contribution loss.")
+    phi: float = Field(0.02, ge=0, description="Weight of the length loss; where steered, its starting value.")
+    lambda_base: float = Field(20.0, ge=1, description="Steepness of soft removal in the first epoch.")
+    lambda_growth: float = Field(20.0, gt=1, description="Factor by which the steepness grows each epoch.")
+    start: Literal["finetuned", "pretrained"] = Field("finetuned", description="Weights phase 3 starts from.")
+
+
+class SteerSettings(Settings):
+    """What the user wants of the result."""
+
+    target_speedup: float | None = Field(None, gt=1, le=100, description="Steer phi so that training ends near this FLOPs speedup.")
+    max_loss: float = Field(1.0, ge=0, le=100, description="Points of dev score the kept model may lose against the full one.")
+    distill: float = Field(0.0, ge=0, le=1, description="Share of the label loss taken from the phase-1 model's probabilities.")
+    scale_low: float = Field(1.0, gt=0, le=2, description="Train over random scales of eta: the lowest.")
+    scale_high: float = Field(1.0, gt=0, le=2, description="Train over random scales of eta: the highest.")
+
+
+class RunSettings(Settings):
+    """How it runs."""
+
+    seed: int = Field(0, ge=0, lt=2**31, description="Of the head's weights, dropout, order and choice of examples.")
+    device: str = Field("cpu", description="A torch device. Only the CPU has been tested.")
+    precision: Literal["no", "bf16"] = Field("no", description="Mixed precision, where the machine has it.")
+    accumulate: int = Field(1, ge=1, description="Batches per update.")
+    snapshot_seconds: float = Field(60.0, ge=0, description="Write a snapshot at least this often (0: after every update).")
+    keep: int = Field(2, ge=1, description="Snapshots kept.")
+    tracker: str | None = Field(None, description="Log to an accelerate tracker by name: tensorboard, wandb, trackio.")
+
+
+class TrainConfig(Settings):
+    """A whole training run."""
+
+    model: str = Field("minilm", description="A transformers folder or hub id, or `minilm`, which pip carries.")
+    data: DataSettings = DataSettings()
+    finetune: FinetuneSettings = FinetuneSettings()
+    reduce: ReduceSettings = ReduceSettings()
+    steer: SteerSettings = SteerSettings()
+    run: RunSettings = RunSettings()
+
+
+def build_config(*layers: Mapping[str, Any]) -> TrainConfig:
+    """Merge nested settings, later ones winning, and validate the result."""
+    merged: dict[str, Any] = {}
+    for layer in layers:
+        _merge(merged, layer)
+    return _validated(merged)
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """Nested settings from a YAML or JSON file."""
+    if not path.is_file():
+        raise BadConfig(f"no config file {str(path)!r}")
+    try:
+        if path.suffix == ".json":
+            parsed = json.loads(path.read_text(encoding="utf-8"))
+        else:
+            import yaml
+
+            parsed = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except Exception as error:
+        raise BadConfig(f"{path} is not valid {'JSON' if path.suffix == '.json' else 'YAML'}: {error}") from error
+    if not isinstance(parsed, dict):
+        raise BadConfig(f"{path} must hold a table of settings, got {type(parsed).__name__}")
+    return parsed
+
+
+def parse_assignments(assignments: Iterable[str]) -> dict[str, Any]:
+    """`reduce.gamma=0.1` and the like, as nested settings; a name without its group is found where it is the only one."""
+    nested: dict[str, Any] = {}
+    for assignment in assignments:
+        key, equals, text = assignment.partition("=")
+        if not equals:
+            raise BadConfig(f"--set takes key=value, got {assignment!r}")
+        path = _full_name(key.strip()).split(".")
+        spot = nested
+        for part in path[:-1]:
+            spot = spot.setdefault(part, {})
+        spot[path[-1]] = _value(text.strip())
+    return nested
+
+
+def setting_names() -> list[str]:
+    """Every setting with its group, as `--set` takes it."""
+    names = []
+    for name, info in TrainConfig.model_fields.items():
+        inner = info.annotation
+        if isinstance(inner, type) and issubclass(inner, Settings):
+            names += [f"{name}.{field}" for field in inner.model_fields]
+        else:
+            names.append(name)
+    return names
+
+
+def _full_name(key: str) -> str:
+    names = setting_names()
+    if key in names:
+        return key
+    ends = [name for name in names if name.split(".")[-1] == key]
+    if len(ends) == 1:
+        return ends[0]
+    near = ends or difflib.get_close_matches(key, names + [name.split(".")[-1] for name in names], n=3, cutoff=0.5)
+    hint = f" Did you mean {' or '.join(near)}?" if near else ""
+    raise BadConfig(f"no setting {key!r}.{hint}")
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None if text.lower() in ("none", "null") else text
+
+
+def _merge(into: dict[str, Any], layer: Mapping[str, Any]) -> None:
+    for key, value in layer.items():
+        if isinstance(value, Mapping) and isinstance(into.get(key), dict):
+            _merge(into[key], value)
+        else:
+            into[key] = dict(value) if isinstance(value, Mapping) else value
+
+
+def _validated(settings: Mapping[str, Any]) -> TrainConfig:
+    try:
+        return TrainConfig.model_validate(settings)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(map(str, first["loc"]))
+        if first["type"] == "extra_forbidden":
+            _full_name(key)  # raises with the nearest names
+        raise BadConfig(f"setting {key}: {first['msg']}, got {first['input']!r}") from error

@@ -1,0 +1,244 @@
+"""Labelled texts from files, folders of splits, named tasks and the hub. Never sees a model.
+
+Whatever is wrong with the data is a `BadInput` that names file, line and column; what is only odd is a note for the user.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from adapler.config import DataSettings
+from adapler.data.files import format_of, open_table, text_columns
+from adapler.data.tasks import TASKS, Task
+from adapler.data.text import Text
+from adapler.errors import BadInput, MissingExtra
+
+SPLITS = {"train": ("train",), "dev": ("dev", "validation", "valid", "val"), "test": ("test",)}
+DEFAULT_MAX_LENGTH = 128
+_IMBALANCE = 10
+
+Labelled = tuple[str, Text, Any]
+"""Where a row stands (for errors), its text, its label as written."""
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Texts and their label numbers."""
+
+    texts: list[Text]
+    labels: list[int]
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def only(self, indices: Iterable[int]) -> Examples:
+        """The chosen examples, in the order given."""
+        chosen = list(indices)
+        return Examples([self.texts[i] for i in chosen], [self.labels[i] for i in chosen])
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A dataset ready to train on."""
+
+    name: str
+    train: Examples
+    dev: Examples
+    test: Examples | None
+    labels: tuple[str, ...]
+    metric: str
+    max_length: int
+    notes: tuple[str, ...]
+    """What the user should know: a carved dev split, duplicates across splits, an imbalance."""
+
+
+def load_dataset(settings: DataSettings, seed: int) -> Dataset:
+    """Read, check and split. The choice of a carved dev split and of `train_limit` depends on `seed` alone."""
+    source = Path(settings.source)
+    task = TASKS.get(source.name if source.exists() else settings.source)
+    rows = {split: list(read()) for split, read in _split_readers(settings, source, task).items()}
+    if "train" not in rows:
+        raise BadInput(f"{settings.source}: no train split; expected a file named train.csv, train.jsonl, train.parquet ...")
+    values, names = _label_names(rows["train"], task)
+    examples = {split: _numbered(found, values) for split, found in rows.items()}
+    notes: list[str] = []
+    train, random = examples["train"], np.random.default_rng(seed)
+    if "dev" not in examples:
+        order = random.permutation(len(train))
+        size = max(1, round(settings.dev_share * len(train)))
+        if size >= len(train):
+            raise BadInput(f"{settings.source}: {len(train)} examples are too few to carve a dev split from; add some")
+        examples["dev"] = train.only(sorted(order[:size].tolist()))
+        train = train.only(sorted(order[size:].tolist()))
+        notes.append(f"no dev split: {size} examples of train were carved off as dev (seed {seed})")
+    if settings.train_limit is not None and settings.train_limit < len(train):
+        train = train.only(sorted(random.choice(len(train), settings.train_limit, replace=False).tolist()))
+        notes.append(f"train limited to {len(train)} examples (seed {seed})")
+    dataset = Dataset(
+        name=task.name if task else source.stem.split(".")[0] if source.exists() else settings.source,
+        train=train,
+        dev=examples["dev"],
+        test=examples.get("test"),
+        labels=names,
+        metric=settings.metric or (task.metric if task else "accuracy"),
+        max_length=settings.max_length or (task.max_length if task else DEFAULT_MAX_LENGTH),
+        notes=tuple(notes),
+    )
+    return replace(dataset, notes=(*notes, *_oddities(dataset, settings)))
+
+
+def read_split(settings: DataSettings, split: str, names: Sequence[str]) -> tuple[Examples, str]:
+    """One split for a model that knows its labels' names, and the metric of the data. A single file is every split."""
+    source = Path(settings.source)
+    task = TASKS.get(source.name if source.exists() else settings.source)
+    readers = _split_readers(settings, source, task)
+    if source.is_file():
+        split = "train"
+    if split not in readers:
+        raise BadInput(f"{settings.source}: no {split} split; there are: {', '.join(readers) or 'none'}")
+    numbers = {name: number for number, name in enumerate(names)}
+    numbers |= {str(number): number for number in range(len(names)) if str(number) not in numbers}
+    rows = list(readers[split]())
+    return _numbered(rows, numbers, "the model"), settings.metric or (task.metric if task else "accuracy")
+
+
+def read_labelled(settings: DataSettings, path: Path) -> Iterator[Labelled]:
+    """Rows of one file with their labels."""
+    with open_table(path) as table:
+        others = [column for column in table.columns if column != settings.label]
+        text, pair = settings.text, settings.pair
+        if text is None and pair is None and len(others) == 1:
+            text = others[0]
+        columns = text_columns(table, text, pair)
+        if settings.label not in table.columns:
+            raise table.without(settings.label, table.columns)
+        for place, values in table.rows([*columns, settings.label]):
+            *texts, label = values
+            for column, value in zip(columns, texts, strict=True):
+                if not isinstance(value, str):
+                    kind = "null" if value is None else f"{type(value).__name__} {value!r}"
+                    raise table.bad(f"column {column!r} holds {kind}, expected a string", place)
+            if label is None or label == "" or label != label or not isinstance(label, str | int | float):
+                raise table.bad(f"column {settings.label!r} holds {label!r}, expected a label", place)
+            yield f"{table.name} {table.unit} {place}", texts[0] if len(texts) == 1 else (texts[0], texts[1]), label
+
+
+def _split_readers(settings: DataSettings, source: Path, task: Task | None) -> dict[str, Callable[[], Iterable[Labelled]]]:
+    if source.is_dir():
+        return {split: lambda file=file: read_labelled(settings, file) for split, file in _split_files(source).items()}  # type: ignore[misc]
+    if source.exists():
+        return {"train": lambda: read_labelled(settings, source)}
+    if not settings.source:
+        raise BadInput("no data given; name a task, a folder of splits, a file or a hub dataset id")
+    return _hub_readers(settings, task)
+
+
+def _split_files(folder: Path) -> dict[str, Path]:
+    found: dict[str, Path] = {}
+    for file in sorted(folder.iterdir()):
+        stem = file.name.split(".")[0]
+        for split, names in SPLITS.items():
+            if stem in names and file.is_file() and format_of(file) != "lines":
+                if split in found:
+                    raise BadInput(f"{folder}: both {found[split].name} and {file.name} could be the {split} split; remove one")
+                found[split] = file
+    return found
+
+
+def _hub_readers(settings: DataSettings, task: Task | None) -> dict[str, Callable[[], Iterable[Labelled]]]:
+    try:
+        import datasets
+    except ImportError as error:
+        raise MissingExtra(
+            f"{settings.source!r} is no file or folder here; hub datasets need: pip install 'adapler[hub]'"
+        ) from error
+    name, configuration = task.hub if task else (settings.source, None)
+    try:
+        loaded = datasets.load_dataset(name, configuration, download_config=datasets.DownloadConfig(max_retries=1))
+    except Exception as error:  # the library raises what its network stack raises
+        reason = str(error).strip().splitlines()[0][:200]
+        raise BadInput(
+            f"no file or folder {settings.source!r} here, and the hub could not give dataset {name!r} ({reason}). "
+            f"Check the name; without network, give a folder with train and dev files"
+        ) from error
+    text = settings.text or (task.text if task else "text")
+    pair = settings.pair or (task.pair if task else None)
+
+    def rows(split: str) -> Iterator[Labelled]:
+        table = loaded[split]
+        for column in filter(None, (text, pair, settings.label)):
+            if column not in table.column_names:
+                raise BadInput(f"{name} {split}: no column {column!r}; there are: {', '.join(table.column_names)}")
+        feature = table.features[settings.label]
+        for number, row in enumerate(table, start=1):
+            label = row[settings.label]
+            if label == -1:  # how the hub marks an unlabelled test split
+                return
+            named = feature.int2str(label) if hasattr(feature, "int2str") else label
+            yield f"{name} {split} row {number}", (row[text], row[pair]) if pair else row[text], named
+
+    readers: dict[str, Callable[[], Iterable[Labelled]]] = {}
+    for split, names in SPLITS.items():
+        for candidate in (*names, *(f"{name}_matched" for name in names)):
+            if candidate in loaded:
+                readers.setdefault(split, lambda candidate=candidate: rows(candidate))  # type: ignore[misc]
+    return readers
+
+
+def _label_names(train: Sequence[Labelled], task: Task | None) -> tuple[dict[Any, int], tuple[str, ...]]:
+    """Every label of train as written -> its number, and the names in order of number."""
+    if not train:
+        raise BadInput("the train split is empty; expected labelled texts")
+    found = {_label_key(label) for _, _, label in train}
+    numbers = [_as_int(label) for label in found]
+    if all(number is not None for number in numbers):
+        ordered: list[Any] = sorted(found, key=lambda label: _as_int(label) or 0)
+        if task and task.labels and set(numbers) <= set(range(len(task.labels))):
+            return {label: _as_int(label) or 0 for label in ordered}, task.labels
+    else:
+        ordered = sorted(found)
+        if task and set(ordered) <= set(task.labels):
+            return {label: number for number, label in enumerate(task.labels)}, task.labels
+    if len(found) < 2:
+        raise BadInput(f"{train[0][0]} and all other rows have the label {ordered[0]!r}; a classifier needs at least two")
+    return {label: number for number, label in enumerate(ordered)}, tuple(ordered)
+
+
+def _numbered(rows: Sequence[Labelled], values: dict[Any, int], where_known: str = "train") -> Examples:
+    labels = []
+    for where, _, label in rows:
+        key = _label_key(label)
+        if key not in values:
+            raise BadInput(f"{where}: label {label!r} is not known to {where_known}, which has {', '.join(map(str, values))}")
+        labels.append(values[key])
+    return Examples([text for _, text, _ in rows], labels)
+
+
+def _label_key(label: Any) -> str:
+    """Labels are compared as text, so that 1 in one file and "1" in another are the same label."""
+    return str(int(label)) if isinstance(label, float) and label.is_integer() else str(label)
+
+
+def _as_int(label: str) -> int | None:
+    with contextlib.suppress(ValueError):
+        return int(label)
+    return None
+
+
+def _oddities(dataset: Dataset, settings: DataSettings) -> Iterator[str]:
+    seen = set(dataset.train.texts)
+    for name, split in (("dev", dataset.dev), ("test", dataset.test)):
+        doubled = 0 if split is None else sum(text in seen for text in split.texts)
+        if doubled:
+            yield f"{doubled} texts of {name} are in train as well; its score is too good by them"
+    counts = Counter(dataset.train.labels)
+    most, least = max(counts.values()), min(counts.get(number, 0) for number in range(len(dataset.labels)))
+    if most >= _IMBALANCE * max(least, 1) and not settings.class_weights:
+        yield f"the commonest label has {most} examples, the rarest {least}; --class-weights may help"

@@ -1,0 +1,238 @@
+"""Phase 3: soft removal that steepens every epoch; predictors follow the saliencies, eta and theta follow speed and accuracy."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from safetensors.torch import load_file
+from torch import Tensor
+
+from adapler.config import ReduceSettings, RunSettings, SteerSettings
+from adapler.data.batches import epoch_batches
+from adapler.engine import encode, pack
+from adapler.evaluation.outcome import Outcome, run, score
+from adapler.methods.adapler import AdapLeR
+from adapler.methods.adapler_losses import Losses, objective
+from adapler.tokens import Trace
+from adapler.training import optim
+from adapler.training.finetune import MODEL, autocast, grouped
+from adapler.training.optimizer_state import load_optimizer_tensors, optimizer_tensors, set_rates
+from adapler.training.schedule import lambda_of_epoch, learning_rate_factor
+from adapler.training.selection import Selection
+from adapler.training.session import Phase, Session
+from adapler.training.setup import Prepared
+from adapler.training.snapshot import write_tensors
+
+REDUCER = "reducer."
+_PHI_RANGE = (1e-7, 10.0)
+_SEED_OFFSET = 1_000_003  # phase 3 visits the data in another order than phase 1
+
+
+def threshold_rate(updates: int) -> float:
+    """Rate of eta and theta by which a run of `updates` lets Adam's steps add up to about 2.5, as the paper's runs of ten
+    thousand do at 5e-4; a run of five hundred would otherwise leave eta where it started."""
+    return min(max(5.0 / updates, 5e-4), 2e-2)
+
+
+def predictor_rate(updates: int, lr: float) -> float:
+    """Rate of the predictors, which start from nothing: larger the fewer the updates, never below the network's own."""
+    return min(max(0.75 / updates, lr), 2e-3)
+
+
+class Reduce(Phase):
+    """Trains network and predictors for `total`, eta and theta for `combined`; keeps the best epoch by the authors' rule."""
+
+    name = "reduce"
+
+    def __init__(
+        self,
+        prepared: Prepared,
+        reducer: AdapLeR,
+        saliencies: list[NDArray[np.float32]],
+        teacher: Tensor | None,
+        best_finetuned: float,
+        settings: ReduceSettings,
+        steer: SteerSettings,
+        run_settings: RunSettings,
+        session: Session,
+        folder: Path,
+        class_weights: Tensor | None,
+    ) -> None:
+        """`teacher` (examples, labels): phase-1 logits to distil from, None for none; `best_finetuned` the dev score to hold."""
+        self.prepared, self.reducer, self.saliencies, self.teacher = prepared, reducer, saliencies, teacher
+        self.settings, self.steer, self.session, self.folder = settings, steer, session, folder
+        self.seed, self.accumulate, self.precision = run_settings.seed, run_settings.accumulate, run_settings.precision
+        self.class_weights = class_weights
+        self.epochs = settings.epochs
+        self.model = prepared.backbone.model
+        self.labels = torch.tensor(prepared.dataset.train.labels, device=self.model.device)
+        self.lengths = [len(text.ids) for text in prepared.train]
+        self.parameters = optim.weight_parameters(self.model, reducer)
+        self.total = self.epochs * len(self.steps(0))
+        self.optimizer = optim.weight_optimizer(
+            self.parameters,
+            settings.lr,
+            predictor_lr=settings.predictor_lr or predictor_rate(self.total, settings.lr),
+            weight_decay=settings.weight_decay,
+        )
+        self.thresholds = optim.threshold_optimizer(reducer, settings.threshold_lr or threshold_rate(self.total))
+        self.updates = 0
+        self.phi = settings.phi
+        self.speedup: float | None = None
+        """Running estimate of the training batches' speedup in tokens, for steering."""
+        self.sums = [0.0] * 4
+        self.selection = Selection(best_finetuned, margin=steer.max_loss / 100)
+        self.best_score = -math.inf
+        self.kept: dict[str, Any] | None = None
+        """The history row of the epoch whose weights lie in `best_file`."""
+
+    @property
+    def best_file(self) -> Path:
+        """Weights of the epoch that is kept so far."""
+        return self.folder / "best.safetensors"
+
+    def steps(self, epoch: int) -> list[list[list[int]]]:
+        order = epoch_batches(self.lengths, self.settings.batch_size, self.seed + _SEED_OFFSET, epoch)
+        return grouped(order, self.accumulate)
+
+    def steepness(self, epoch: int) -> float:
+        """lambda of an epoch."""
+        return lambda_of_epoch(epoch, self.epochs, self.settings.lambda_base, self.settings.lambda_growth)
+
+    def step(self, batches: list[list[int]], epoch: int) -> float:
+        self.model.train()
+        count, loss = sum(map(len, batches)), 0.0
+        for batch in batches:
+            losses, trace = self._losses(batch, epoch)
+            optim.backward(self.reducer, trace, losses, self.parameters.values(), share=len(batch) / count)
+            loss += float(losses.total.detach()) * len(batch) / count
+            self._observe(batch, losses, trace)
+        optim.clip_gradients(self.parameters.values())
+        optim.clip_gradients([self.reducer.eta, self.reducer.theta])
+        factor = learning_rate_factor(self.updates, self.total, self.settings.warmup * self.total)
+        for optimizer in (self.optimizer, self.thresholds):
+            set_rates(optimizer, factor)
+            optimizer.step()
+            optimizer.zero_grad()
+        optim.keep_eta_in_range(self.reducer)
+        optim.keep_theta_positive(self.reducer)
+        self.updates += 1
+        return loss
+
+    def finish_epoch(self, epoch: int) -> None:
+        """Evaluate with real removal; keep the fastest epoch within the margin, or, while none is, the best-scoring one."""
+        dataset = self.prepared.dataset
+        outcome: Outcome = run(self.prepared.backbone, self.reducer, self.prepared.dev)
+        reached = score(dataset.metric, dataset.dev.labels, outcome.predictions)
+        label, contribution, length, batches = self.sums
+        row: dict[str, Any] = {
+            "phase": self.name,
+            "epoch": epoch,
+            "score": reached,
+            **outcome.speedups.to_dict(),
+            "lengths": np.mean(outcome.lengths, axis=0).round(3).tolist(),
+            "lambda": self.steepness(epoch),
+            "phi": self.phi,
+            "eta": [round(value, 5) for value in self.reducer.eta.tolist()],
+            "theta": [round(value, 5) for value in self.reducer.theta.tolist()],
+            "label_loss": label / max(batches, 1),
+            "contribution_loss": contribution / max(batches, 1),
+            "length_loss": length / max(batches, 1),
+        }
+        self.sums = [0.0] * 4
+        speedup = outcome.speedups.flops_speedup
+        passed = self.selection.offer(reached, speedup)
+        if passed or (self.selection.best_speedup == 0 and reached > self.best_score):
+            weights = {MODEL + name: tensor for name, tensor in self.model.state_dict().items()}
+            write_tensors(self.best_file, weights | {REDUCER + n: t for n, t in self.reducer.state_dict().items()})
+            self.kept = {**row, "within_margin": passed}
+        self.best_score = max(self.best_score, reached)
+        self.session.history.append(row)
+        self.session.progress.note(f"dev {dataset.metric} {100 * reached:.1f} at {speedup:.2f}x")
+
+    def load_best(self) -> None:
+        """Put the kept epoch's weights into model and reducer."""
+        self._load_weights(load_file(self.best_file))
+
+    def tensors(self) -> dict[str, Tensor]:
+        weights = {MODEL + name: tensor for name, tensor in self.model.state_dict().items()}
+        weights |= {REDUCER + name: tensor for name, tensor in self.reducer.state_dict().items()}
+        return (
+            weights | optimizer_tensors("optimizer", self.optimizer) | optimizer_tensors("thresholds", self.thresholds)
+        )
+
+    def load_tensors(self, tensors: dict[str, Tensor]) -> None:
+        self._load_weights(tensors)
+        load_optimizer_tensors("optimizer", self.optimizer, tensors)
+        load_optimizer_tensors("thresholds", self.thresholds, tensors)
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "updates": self.updates,
+            "phi": self.phi,
+            "speedup": self.speedup,
+            "sums": self.sums,
+            "best_speedup": self.selection.best_speedup,
+            "best_score": self.best_score if math.isfinite(self.best_score) else None,
+            "kept": self.kept,
+        }
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        self.updates, self.phi, self.speedup = state["updates"], state["phi"], state["speedup"]
+        self.sums, self.kept = list(state["sums"]), state["kept"]
+        self.selection.best_speedup = state["best_speedup"]
+        self.best_score = -math.inf if state["best_score"] is None else state["best_score"]
+
+    def _losses(self, batch: list[int], epoch: int) -> tuple[Losses, Trace]:
+        backbone, device = self.prepared.backbone, self.model.device
+        with autocast(device, self.precision):
+            tokens, _ = pack(backbone, [self.prepared.train[index] for index in batch], device)
+            logits, trace = encode(
+                backbone, tokens, self.reducer, soft=self.steepness(epoch), scale=self._scales(len(batch), device)
+            )
+        saliency = torch.from_numpy(np.concatenate([self.saliencies[index] for index in batch])).to(device)
+        losses = objective(
+            self.reducer,
+            logits.float(),
+            trace,
+            self.labels[batch],
+            saliency,
+            gamma=self.settings.gamma,
+            phi=self.phi,
+            class_weights=self.class_weights,
+        )
+        if self.teacher is None:
+            return losses, trace
+        wanted = self.teacher[batch].to(device).log_softmax(-1)
+        distance = F.kl_div(logits.float().log_softmax(-1), wanted, log_target=True, reduction="batchmean")
+        return losses.distilled(distance, self.steer.distill), trace
+
+    def _scales(self, count: int, device: torch.device) -> Tensor | None:
+        """A random scale of the thresholds for every text, log-uniform, so that one model serves many speeds."""
+        low, high = self.steer.scale_low, self.steer.scale_high
+        if high <= low:
+            return None
+        return torch.empty(count, device=device).uniform_(math.log(low), math.log(high)).exp()
+
+    def _observe(self, batch: list[int], losses: Losses, trace: Trace) -> None:
+        """Sums for the history, and phi's steering: up while training is slower than the target, down while it is faster."""
+        length = float(losses.length.detach())
+        for place, value in enumerate((float(losses.label.detach()), float(losses.contribution.detach()), length, 1.0)):
+            self.sums[place] += value
+        if self.steer.target_speedup is None:
+            return
+        mean = sum(self.lengths[index] for index in batch) / len(batch)
+        now = mean * len(trace.lengths) / length
+        self.speedup = now if self.speedup is None else 0.9 * self.speedup + 0.1 * now
+        change = 0.05 * (math.log(self.steer.target_speedup) - math.log(self.speedup))
+        self.phi = min(max(self.phi * math.exp(change), _PHI_RANGE[0]), _PHI_RANGE[1])
+
+    def _load_weights(self, tensors: dict[str, Tensor]) -> None:
+        self.model.load_state_dict({name[len(MODEL) :]: t for name, t in tensors.items() if name.startswith(MODEL)})
+        self.reducer.load_state_dict({name[len(REDUCER) :]: t for name, t in tensors.items() if name.startswith(REDUCER)})

@@ -1,0 +1,292 @@
+"""A whole run: fine-tune, saliencies, reduce, choose, write. Resumes by itself; ends in a model folder with its account.
+
+A run folder holds the model itself (so `Classifier.from_pretrained(out)` opens it), `train.json` (the settings as resolved),
+`report.json`, and `work/` with snapshots, checkpoints and saliencies.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from adapler import checkpoint
+from adapler.backbones.base import Backbone
+from adapler.config import TrainConfig, build_config
+from adapler.data.load import Examples
+from adapler.data.text import EncodedText
+from adapler.errors import BadConfig
+from adapler.evaluation.evaluate import FULL_FOLDER
+from adapler.evaluation.examples import stories, story_dict
+from adapler.evaluation.outcome import class_weights, run, score
+from adapler.folder import REDUCTION_JSON
+from adapler.methods.adapler import AdapLeR
+from adapler.methods.base import Reducer
+from adapler.records import commit, machine, today, versions
+from adapler.training.finetune import Finetune
+from adapler.training.reduce import Reduce
+from adapler.training.saliency import PART_TEXTS, extract
+from adapler.training.session import Progress, Session
+from adapler.training.setup import Prepared, load_backbone, prepare
+from adapler.training.snapshot import Snapshots, sync
+
+CONFIG_FILE = "train.json"
+REPORT_FILE = "report.json"
+WORK = "work"
+CURVE_SCALES = (0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5)
+EXAMPLES = 20
+
+
+@dataclass(frozen=True)
+class SplitResult:
+    """One split at full length (the phase-1 model) and reduced."""
+
+    n: int
+    score_full: float
+    score: float
+    lengths: list[float]
+    flops_speedup: float
+    flops_speedup_executed: float
+    flops_speedup_padded: float
+    flops_speedup_authors: float | None
+
+    @property
+    def loss_points(self) -> float:
+        """Points lost against the phase-1 model."""
+        return 100 * (self.score_full - self.score)
+
+
+def train(config: TrainConfig, out: str | Path, progress: Progress) -> dict[str, Any]:
+    """Run all phases into the folder `out`, or go on where a stopped run left it; returns the report."""
+    out = Path(out)
+    torch.set_flush_denormal(True)  # denormal floats make a CPU crawl
+    finished = _claim(config, out, progress)
+    if finished is not None:
+        return finished
+    prepared = prepare(config)
+    for note in prepared.dataset.notes:
+        progress.say(note)
+    work = out / WORK
+    session = Session(Snapshots(work / "snapshots", config.run.keep, progress.say), progress, config.run.snapshot_seconds)
+    with session.signals():
+        report = _run_phases(config, out, prepared, session, work)
+    return report
+
+
+def _run_phases(config: TrainConfig, out: Path, prepared: Prepared, session: Session, work: Path) -> dict[str, Any]:
+    dataset, backbone = prepared.dataset, prepared.backbone
+    weights = class_weights(dataset.train.labels, len(dataset.labels)).to(config.run.device) if config.data.class_weights else None
+    snapshot = session.resume()
+    finetune = Finetune(prepared, config.finetune, config.run, session, work / "finetuned", weights)
+    reducing = config.reduce.epochs * -(-len(dataset.train) // (config.reduce.batch_size * config.run.accumulate))
+    parts = -(-len(dataset.train) // PART_TEXTS)
+    session.total_steps = finetune.total + parts * 16 + reducing
+    if snapshot is not None and snapshot.state["phase"] == Reduce.name:
+        finetune.load_state(_finetune_state(work))
+        session.progress.advance(finetune.total / session.total_steps)
+    else:
+        session.run(finetune, snapshot)
+        _write_json(work / "finetuned.json", finetune.state())
+
+    session.progress.phase("saliency")
+    best = finetune.best()
+    saliencies = extract(
+        backbone,
+        prepared.train,
+        dataset.train.labels,
+        [lambda epoch=epoch: finetune.load_epoch(epoch) for epoch in best],  # type: ignore[misc]
+        work / "saliency",
+        lambda _: (session.progress.advance(16 / session.total_steps), session.stop_if_asked()),  # type: ignore[arg-type, return-value]
+    )
+
+    finetune.load_epoch(best[-1])
+    teacher = _logits(backbone, prepared.train) if config.steer.distill > 0 else None
+    if config.reduce.start == "pretrained":
+        fresh, _ = load_backbone(config.model, dataset.labels, config.run.seed, config.run.device)
+        backbone.model.load_state_dict(fresh.model.state_dict())
+    torch.manual_seed(config.run.seed)
+    reducer = AdapLeR.for_backbone(backbone).to(config.run.device)
+    reduce = Reduce(
+        prepared,
+        reducer,
+        saliencies,
+        teacher,
+        max(finetune.scores),
+        config.reduce,
+        config.steer,
+        config.run,
+        session,
+        work,
+        weights,
+    )
+    session.run(reduce, snapshot)
+    return _finish(config, out, prepared, session, finetune, reduce)
+
+
+def _finish(
+    config: TrainConfig, out: Path, prepared: Prepared, session: Session, finetune: Finetune, reduce: Reduce
+) -> dict[str, Any]:
+    """Measure the kept epoch against the phase-1 model, write model and report."""
+    session.progress.phase("evaluate")
+    dataset = prepared.dataset
+    splits: dict[str, tuple[list[EncodedText], Examples]] = {"dev": (prepared.dev, dataset.dev)}
+    if prepared.test is not None and dataset.test is not None:
+        splits["test"] = (prepared.test, dataset.test)
+    finetune.load_epoch(finetune.best()[-1])
+    full = {name: run(prepared.backbone, None, texts).predictions for name, (texts, _) in splits.items()}
+    checkpoint.save(out / FULL_FOLDER, prepared.backbone, prepared.tokenizer, None, prepared.max_length, overwrite=True)
+    reduce.load_best()
+    results = {
+        name: _result(dataset.metric, prepared.backbone, reduce.reducer, texts, examples.labels, full[name])
+        for name, (texts, examples) in splits.items()
+    }
+    kept = reduce.kept or {}
+    report: dict[str, Any] = {
+        "account": _account(dataset.metric, results, kept),
+        "task": dataset.name,
+        "metric": dataset.metric,
+        "n_train": len(dataset.train),
+        "within_margin": kept.get("within_margin", False),
+        "kept_epoch": kept.get("epoch"),
+        "splits": {
+            name: {**vars(result), "loss_points": result.loss_points} for name, result in results.items()
+        },
+        "curve": _curve(dataset.metric, prepared, reduce.reducer),
+        "examples": _examples(prepared, reduce.reducer, full["dev"]),
+        "history": session.history,
+        "notes": list(dataset.notes),
+        "config": config.model_dump(),
+        "machine": machine(),
+        "threads": torch.get_num_threads(),
+        "versions": versions(),
+        "commit": commit(),
+        "date": today(),
+    }
+    _install_model(out, prepared, reduce.reducer)
+    _write_json(out / REPORT_FILE, report)
+    return report
+
+
+def _curve(metric: str, prepared: Prepared, reducer: Reducer) -> list[dict[str, float]]:
+    """Dev score and speedup with all thresholds scaled: how far the model reaches beyond its own point."""
+    rows = []
+    for scale in CURVE_SCALES:
+        outcome = run(prepared.backbone, reducer, prepared.dev, scale=scale)
+        reached = score(metric, prepared.dataset.dev.labels, outcome.predictions)
+        rows.append({"scale": scale, "score": reached, **outcome.speedups.to_dict()})
+    return rows
+
+
+def _examples(prepared: Prepared, reducer: Reducer, full: NDArray[np.int64]) -> dict[str, list[dict[str, Any]]]:
+    """Dev texts as they went through the layers: the first ones, and ones that removal alone got wrong."""
+    dataset = prepared.dataset
+    reduced = run(prepared.backbone, reducer, prepared.dev).predictions
+    labels = np.asarray(dataset.dev.labels)
+    spoilt = np.flatnonzero((full == labels) & (reduced != labels))
+    chosen = {"sample": range(min(EXAMPLES, len(labels))), "errors_by_removal": spoilt[:EXAMPLES].tolist()}
+    return {
+        kind: [
+            story_dict(story, int(labels[index]), int(full[index]), dataset.labels)
+            for index, story in zip(
+                indices, stories(prepared.backbone, reducer, [prepared.dev[i] for i in indices]), strict=True
+            )
+        ]
+        for kind, indices in chosen.items()
+    }
+
+
+def _install_model(out: Path, prepared: Prepared, reducer: Reducer) -> None:
+    """Move the finished files into the run folder; the one that makes it a model comes last."""
+    staging = out / WORK / "model"
+    checkpoint.save(staging, prepared.backbone, prepared.tokenizer, reducer, prepared.max_length, overwrite=True)
+    for file in sorted(staging.iterdir(), key=lambda path: path.name == REDUCTION_JSON):
+        file.replace(out / file.name)
+    sync(out)
+
+
+def _result(
+    metric: str,
+    backbone: Backbone,
+    reducer: Reducer,
+    texts: list[EncodedText],
+    labels: list[int],
+    full: NDArray[np.int64],
+) -> SplitResult:
+    outcome = run(backbone, reducer, texts)
+    return SplitResult(
+        n=len(texts),
+        score_full=score(metric, labels, full),
+        score=score(metric, labels, outcome.predictions),
+        lengths=np.mean(outcome.lengths, axis=0).round(3).tolist(),
+        flops_speedup=outcome.speedups.flops_speedup,
+        flops_speedup_executed=outcome.speedups.flops_speedup_executed,
+        flops_speedup_padded=outcome.speedups.flops_speedup_padded,
+        flops_speedup_authors=outcome.speedups.flops_speedup_authors,
+    )
+
+
+def _account(metric: str, results: dict[str, SplitResult], kept: dict[str, Any]) -> str:
+    """The whole run in one sentence."""
+    split = "test" if "test" in results else "dev"
+    result = results[split]
+    change = f"{abs(result.loss_points):.1f} points {'less' if result.loss_points >= 0 else 'more'}"
+    sentence = (
+        f"{metric} {100 * result.score:.1f} on {result.n} {split} texts at {result.flops_speedup:.2f}x fewer FLOPs, "
+        f"{change} than the full-length model it was made from ({100 * result.score_full:.1f})"
+    )
+    if not kept.get("within_margin", False):
+        sentence += "; no epoch stayed within the allowed dev loss, so the best-scoring one was kept"
+    return sentence + "."
+
+
+def _claim(config: TrainConfig, out: Path, progress: Progress) -> dict[str, Any] | None:
+    """Write the settings into a new run folder; in an old one check that they are the same. The report, if it is finished."""
+    file = out / CONFIG_FILE
+    resolved = json.loads(config.model_dump_json())
+    if file.exists():
+        before = json.loads(file.read_text(encoding="utf-8"))
+        if build_config(before) != config:
+            raise BadConfig(f"{out} holds a run with other settings ({_difference(before, resolved)}); choose another --out")
+        if (out / REPORT_FILE).exists():
+            progress.say(f"{out} is finished; nothing to do")
+            report: dict[str, Any] = json.loads((out / REPORT_FILE).read_text(encoding="utf-8"))
+            return report
+        return None
+    if out.exists() and any(out.iterdir()):
+        raise BadConfig(f"{out} exists and holds no run of adapler; choose an empty or a new folder")
+    out.mkdir(parents=True, exist_ok=True)
+    _write_json(file, resolved)
+    return None
+
+
+def _difference(before: dict[str, Any], after: dict[str, Any], prefix: str = "") -> str:
+    changed = []
+    for key, value in after.items():
+        old = before.get(key)
+        if isinstance(value, dict) and isinstance(old, dict):
+            changed.append(_difference(old, value, f"{prefix}{key}."))
+        elif old != value:
+            changed.append(f"{prefix}{key}: {old} -> {value}")
+    return ", ".join(filter(None, changed))
+
+
+def _finetune_state(work: Path) -> dict[str, Any]:
+    state: dict[str, Any] = json.loads((work / "finetuned.json").read_text(encoding="utf-8"))
+    return state
+
+
+def _logits(backbone: Backbone, texts: list[EncodedText]) -> Tensor:
+    return torch.from_numpy(run(backbone, None, texts).logits)
+
+
+def _write_json(path: Path, content: dict[str, Any]) -> None:
+    staging = path.with_name(path.name + ".tmp")
+    staging.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    sync(staging)
+    staging.replace(path)

@@ -1,0 +1,177 @@
+"""A run that can be stopped anywhere: positions, snapshots, signals and progress around the phases of training."""
+
+from __future__ import annotations
+
+import signal
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from adapler.errors import Diverged, Interrupted
+from adapler.records import versions
+from adapler.training.snapshot import Snapshot, Snapshots
+
+RNG = "rng"
+
+
+class Progress(Protocol):
+    """Where a run says how far it is."""
+
+    def say(self, line: str) -> None:
+        """A line the user should read."""
+
+    def phase(self, name: str) -> None:
+        """A phase begins."""
+
+    def advance(self, share: float) -> None:
+        """`share` more of the whole run is done."""
+
+    def note(self, text: str) -> None:
+        """The latest figures, shown beside the bar."""
+
+
+class Phase(ABC):
+    """One stage of training, as steps that depend only on its state and position."""
+
+    name: str
+    epochs: int
+
+    @abstractmethod
+    def steps(self, epoch: int) -> Sequence[list[list[int]]]:
+        """The epoch's steps; each is the batches of one update."""
+
+    @abstractmethod
+    def step(self, batches: list[list[int]], epoch: int) -> float:
+        """One update; returns its loss."""
+
+    @abstractmethod
+    def finish_epoch(self, epoch: int) -> None:
+        """After the last step of an epoch: evaluate, remember."""
+
+    @abstractmethod
+    def tensors(self) -> dict[str, Tensor]:
+        """Everything that changes from step to step."""
+
+    @abstractmethod
+    def load_tensors(self, tensors: dict[str, Tensor]) -> None:
+        """Take such a state over."""
+
+    def state(self) -> dict[str, Any]:
+        """Numbers that change beside the tensors, as JSON holds them."""
+        return {}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Take such numbers over."""
+        return None
+
+
+@dataclass
+class Session:
+    """What the phases of one run share. `history` grows by one flat row an epoch and is part of every snapshot."""
+
+    snapshots: Snapshots
+    progress: Progress
+    snapshot_seconds: float
+    total_steps: int = 1
+    history: list[dict[str, Any]] = field(default_factory=list)
+    number: int = 0
+    _written: float = field(default_factory=time.monotonic)
+    _signal: int | None = None
+
+    def resume(self) -> Snapshot | None:
+        """The newest whole snapshot, with its history taken over; None for a fresh run."""
+        snapshot = self.snapshots.newest()
+        if snapshot is None:
+            return None
+        self.number = snapshot.number
+        self.history = list(snapshot.state["history"])
+        where = f"{snapshot.state['phase']}, epoch {snapshot.state['epoch'] + 1}, step {snapshot.state['step']}"
+        self.progress.say(f"resuming from snapshot {snapshot.number} ({where})")
+        then, now = snapshot.state["conditions"], conditions()
+        changed = [f"{key} {then.get(key)} -> {now[key]}" for key in now if then.get(key) != now[key]]
+        if changed:
+            self.progress.say(f"conditions changed since the snapshot ({'; '.join(changed)}): results may differ in the last bits")
+        return snapshot
+
+    def run(self, phase: Phase, snapshot: Snapshot | None) -> None:
+        """Run a phase from its beginning, or from `snapshot` where that was taken inside it."""
+        self.progress.phase(phase.name)
+        epoch = first = 0
+        if snapshot is not None and snapshot.state["phase"] == phase.name:
+            phase.load_tensors(snapshot.tensors)
+            phase.load_state(snapshot.state["own"])
+            torch.set_rng_state(snapshot.tensors[RNG])
+            epoch, first = snapshot.state["epoch"], snapshot.state["step"]
+        for epoch in range(epoch, phase.epochs):
+            steps = phase.steps(epoch)
+            for index in range(first, len(steps)):
+                loss = phase.step(steps[index], epoch)
+                if loss != loss or loss in (float("inf"), float("-inf")):
+                    raise Diverged(
+                        f"the loss became {loss} in {phase.name}, epoch {epoch + 1}, step {index + 1}. The last good snapshot is "
+                        f"kept in {self.snapshots.folder}; lower the learning rate and start in a new folder"
+                    )
+                self.progress.advance(1 / self.total_steps)
+                if index + 1 < len(steps):
+                    self._tick(phase, epoch, index + 1)
+            first = 0
+            phase.finish_epoch(epoch)
+            self.write(phase, epoch + 1, 0)
+            self.stop_if_asked()
+
+    def write(self, phase: Phase, epoch: int, step: int) -> None:
+        """Write a snapshot of the phase at this position: the next step to be done."""
+        self.number += 1
+        state = {
+            "phase": phase.name,
+            "epoch": epoch,
+            "step": step,
+            "own": phase.state(),
+            "history": self.history,
+            "conditions": conditions(),
+        }
+        self.snapshots.write(self.number, {**phase.tensors(), RNG: torch.get_rng_state()}, state)
+        self._written = time.monotonic()
+
+    def stop_if_asked(self) -> None:
+        """Leave, if a signal asked for it; the state has just been saved."""
+        if self._signal is not None:
+            raise Interrupted(
+                f"stopped by {signal.Signals(self._signal).name}; the state is saved, the same command goes on from here",
+                self._signal,
+            )
+
+    @contextmanager
+    def signals(self) -> Iterator[None]:
+        """Inside, SIGTERM and Ctrl-C save before they stop the run. Only the main thread can do this; others go without."""
+
+        def remember(number: int, _frame: FrameType | None) -> None:
+            self._signal = number
+
+        try:
+            before = {number: signal.signal(number, remember) for number in (signal.SIGTERM, signal.SIGINT)}
+        except ValueError:  # not the main thread
+            before = {}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _tick(self, phase: Phase, epoch: int, step: int) -> None:
+        due = time.monotonic() - self._written >= self.snapshot_seconds
+        if due or self._signal is not None:
+            self.write(phase, epoch, step)
+            self.stop_if_asked()
+
+
+def conditions() -> dict[str, Any]:
+    """What a run's last bits depend on."""
+    return {"threads": torch.get_num_threads(), **versions()}

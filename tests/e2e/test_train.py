@@ -1,0 +1,128 @@
+"""Training end to end on a task whose answer is known: the planted words decide, so they are what must be kept."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers import AutoModelForSequenceClassification
+
+from adapler.classifier import Classifier
+from adapler.config import build_config
+from adapler.data.load import load_dataset
+from adapler.errors import BadConfig, BadInput
+from adapler.training.progress import Silent
+from adapler.training.run import train
+from tests.planted import PLANTED, planted_settings
+
+
+class Heard(Silent):
+    """Progress that remembers what was said."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+
+    def say(self, line: str) -> None:
+        self.lines.append(line)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any], dict[str, Any]]:
+    """A finished run's folder, its settings and its report."""
+    folder = tmp_path_factory.mktemp("planted")
+    settings = planted_settings(folder)
+    return folder, settings, train(build_config(settings), folder / "run", Silent())
+
+
+def test_speedup_over_two_at_equal_accuracy(finished: tuple[Path, dict[str, Any], dict[str, Any]]) -> None:
+    _, _, report = finished
+    test = report["splits"]["test"]
+    assert test["score_full"] >= 0.98 and test["loss_points"] <= 1.0
+    assert test["flops_speedup"] > 2
+    assert report["within_margin"]
+
+
+def test_losses_fall(finished: tuple[Path, dict[str, Any], dict[str, Any]]) -> None:
+    _, _, report = finished
+    tuning = [row["label_loss"] for row in report["history"] if row["phase"] == "finetune"]
+    reducing = [row["contribution_loss"] for row in report["history"] if row["phase"] == "reduce"]
+    assert tuning[-1] < tuning[0] / 2 and reducing[-1] < reducing[0] / 2
+
+
+def test_the_planted_words_are_the_ones_kept(finished: tuple[Path, dict[str, Any], dict[str, Any]]) -> None:
+    folder, _, _ = finished
+    classifier = Classifier.from_pretrained(folder / "run")
+    rows = [json.loads(line) for line in (folder / "data" / "test.jsonl").read_text().splitlines()]
+    predictions = classifier([row["text"] for row in rows])
+    assert sum(p.label == row["label"] for p, row in zip(predictions, rows, strict=True)) >= 0.98 * len(rows)
+    for layer in (0, -1):
+        kept = [[p.tokens[i] for i in p.kept[layer]] for p in predictions]
+        assert sum(any(token in PLANTED for token in tokens) for tokens in kept) >= 0.9 * len(rows)
+    left = [token for p in predictions for token in (p.tokens[i] for i in p.kept[-1]) if token != "[CLS]"]
+    assert sum(token in PLANTED for token in left) >= 0.8 * len(left)
+
+
+def test_the_run_folder_opens_plain_and_reduced(finished: tuple[Path, dict[str, Any], dict[str, Any]]) -> None:
+    folder, _, _ = finished
+    assert Classifier.from_pretrained(folder / "run").reducer is not None
+    assert Classifier.from_pretrained(folder / "run" / "work" / "full").reducer is None
+    assert AutoModelForSequenceClassification.from_pretrained(folder / "run").config.num_labels == len(PLANTED)
+    assert build_config(json.loads((folder / "run" / "train.json").read_text())).reduce.phi == 0.02
+
+
+def test_a_finished_run_is_not_run_again_and_other_settings_are_refused(
+    finished: tuple[Path, dict[str, Any], dict[str, Any]],
+) -> None:
+    folder, settings, report = finished
+    heard = Heard()
+    again = train(build_config(settings), folder / "run", heard)
+    assert again == json.loads(json.dumps(report)) and "finished" in heard.lines[0]
+    with pytest.raises(BadConfig, match=r"reduce\.gamma: 0\.1 -> 0\.2"):
+        train(build_config(settings, {"reduce": {"gamma": 0.2}}), folder / "run", heard)
+
+
+def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "precious.txt").write_text("mine")
+    with pytest.raises(BadConfig, match="holds no run"):
+        train(build_config({"data": {"source": "x"}}), tmp_path, Silent())
+    assert [file.name for file in tmp_path.iterdir()] == ["precious.txt"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        ([], "empty"),
+        ([{"text": "a", "label": 1}, {"text": "b", "label": 1}], "at least two"),
+        ([{"text": "a", "label": 1}, {"text": None, "label": 0}], "line 2: column 'text'"),
+        ([{"text": "a", "label": 1}, {"text": "b", "label": None}], "line 2: column 'label'"),
+        ([{"text": "a", "label": 1}, {"text": "b", "label": float("nan")}], "line 2: column 'label'"),
+        ([{"words": "a", "other": "b", "label": 1}], "no column 'text'"),
+        ([{"text": "a", "text_pair": "b", "label": 1}, {"text": "a", "label": 0}], "no column 'text_pair'"),
+        ([{"text": "a", "gold": 1}], "no column 'label'"),
+    ],
+)
+def test_bad_data_is_told_with_file_and_line(tmp_path: Path, lines: list[dict[str, Any]], words: str) -> None:
+    file = tmp_path / "train.jsonl"
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with pytest.raises(BadInput, match=words.replace("(", r"\(")) as caught:
+        load_dataset(build_config({"data": {"source": str(file)}}).data, seed=0)
+    assert "train.jsonl" in str(caught.value)
+
+
+def test_a_label_unknown_to_train_names_its_line(tmp_path: Path) -> None:
+    (tmp_path / "train.csv").write_text("text,label\na,x\nb,y\n")
+    (tmp_path / "dev.csv").write_text("text,label\na,x\nb,z\n")
+    with pytest.raises(BadInput, match=r"dev\.csv line 3: label 'z'"):
+        load_dataset(build_config({"data": {"source": str(tmp_path)}}).data, seed=0)
+
+
+def test_a_missing_dev_split_is_carved_and_said(tmp_path: Path) -> None:
+    file = tmp_path / "mine.csv"
+    file.write_text("text,label\n" + "".join(f"text {i},{i % 2}\n" for i in range(100)))
+    first = load_dataset(build_config({"data": {"source": str(file)}}).data, seed=3)
+    again = load_dataset(build_config({"data": {"source": str(file)}}).data, seed=3)
+    assert (len(first.train), len(first.dev)) == (90, 10) and first == again
+    assert "carved" in first.notes[0] and not set(first.train.texts) & set(first.dev.texts)
