@@ -189,7 +189,9 @@ def _load_tokenizer(folder: Folder, backbone: Backbone) -> Any:
     tokenizer.backend_tokenizer.no_truncation()
     nothing, unknown = (tokenizer.backend_tokenizer.encode(text).ids for text in ("", _UNKNOWN))
     if not nothing:
-        raise BadModel(f"{folder.path}: the tokenizer puts no special tokens around a text; save the model's own tokenizer into it")
+        raise BadModel(
+            f"{folder.path}: the tokenizer puts no special tokens around a text; save the model's own tokenizer into it"
+        )
     known = backbone.model.get_input_embeddings().num_embeddings
     highest = max(*tokenizer.get_vocab().values(), *nothing, *unknown)
     if highest >= known:

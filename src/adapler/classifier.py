@@ -109,9 +109,9 @@ class Classifier:
         checkpoint.save(path, self.backbone, self.tokenizer, self.reducer, self.max_length, overwrite=overwrite)
 
     @overload
-    def __call__(self, texts: Text) -> Prediction: ...
+    def __call__(self, texts: Text) -> Prediction: ...  # type: ignore[overload-overlap]
     @overload
-    def __call__(self, texts: Sequence[Text]) -> list[Prediction]: ...
+    def __call__(self, texts: Sequence[Text]) -> list[Prediction]: ...  # type: ignore[overload-overlap]
     @overload
     def __call__(self, texts: Iterable[Text]) -> Iterator[Prediction]: ...
     def __call__(self, texts: Any) -> Any:

@@ -29,7 +29,9 @@ class DataSettings(Settings):
     text: str | None = Field(None, description="Column of the text; found by itself where there is no doubt.")
     pair: str | None = Field(None, description="Column of the second text of a pair.")
     label: str = Field("label", description="Column of the label.")
-    metric: Literal["accuracy", "f1", "matthews"] | None = Field(None, description="Reported metric; the task's own by default.")
+    metric: Literal["accuracy", "f1", "matthews"] | None = Field(
+        None, description="Reported metric; the task's own by default."
+    )
     max_length: int | None = Field(None, ge=3, description="Longest text in tokens; the task's own, else 128.")
     train_limit: int | None = Field(None, ge=2, description="Use only so many training examples (seeded choice).")
     dev_share: float = Field(0.1, gt=0, lt=1, description="Share of train carved off as dev where there is no dev split.")
@@ -67,7 +69,9 @@ class ReduceSettings(Settings):
 class SteerSettings(Settings):
     """What the user wants of the result."""
 
-    target_speedup: float | None = Field(None, gt=1, le=100, description="Steer phi so that training ends near this FLOPs speedup.")
+    target_speedup: float | None = Field(
+        None, gt=1, le=100, description="Steer phi so that training ends near this FLOPs speedup."
+    )
     max_loss: float = Field(1.0, ge=0, le=100, description="Points of dev score the kept model may lose against the full one.")
     distill: float = Field(0.0, ge=0, le=1, description="Share of the label loss taken from the phase-1 model's probabilities.")
     scale_low: float = Field(1.0, gt=0, le=2, description="Train over random scales of eta: the lowest.")
@@ -113,7 +117,7 @@ def read_config(path: Path) -> dict[str, Any]:
         if path.suffix == ".json":
             parsed = json.loads(path.read_text(encoding="utf-8"))
         else:
-            import yaml
+            import yaml  # type: ignore[import-untyped]
 
             parsed = yaml.safe_load(path.read_text(encoding="utf-8"))
     except Exception as error:

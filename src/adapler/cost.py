@@ -57,15 +57,11 @@ class ModelCost:
         depth = len(self.layers)
         return self._run(n, [n] * depth, [n] * depth, predictors=(), executed=executed)
 
-    def reduced(
-        self, n: int, lengths: Sequence[int], fed: Sequence[int] | None = None, *, executed: bool = False
-    ) -> int:
+    def reduced(self, n: int, lengths: Sequence[int], fed: Sequence[int] | None = None, *, executed: bool = False) -> int:
         """FLOPs of a text of `n` tokens of which `lengths[l]` enter layer l and `fed[l]` its feed-forward part."""
         return self._run(n, lengths, lengths if fed is None else fed, predictors=self.predictors, executed=executed)
 
-    def _run(
-        self, n: int, lengths: Sequence[int], fed: Sequence[int], *, predictors: Sequence[int], executed: bool
-    ) -> int:
+    def _run(self, n: int, lengths: Sequence[int], fed: Sequence[int], *, predictors: Sequence[int], executed: bool) -> int:
         total = float(self.embedding * n + self.head)
         entering = n
         for index, (layer, length, through) in enumerate(zip(self.layers, lengths, fed, strict=True)):
@@ -139,9 +135,7 @@ def authors_lengths(scores: Sequence[Sequence[float]], last_eta: float) -> list[
     The last number compares scores, whose mean is 1/n, with eta itself instead of eta/n; the last layer thus counts as
     almost free. Kept because the paper's speedups were computed so.
     """
-    return [sum(score > _AUTHORS_SEEN for score in layer) for layer in scores] + [
-        sum(score > last_eta for score in scores[-1])
-    ]
+    return [sum(score > _AUTHORS_SEEN for score in layer) for layer in scores] + [sum(score > last_eta for score in scores[-1])]
 
 
 def authors_speedup(lengths: Sequence[Sequence[int]], predictions: Sequence[int]) -> float:

@@ -124,7 +124,8 @@ def _classify(out: Path, console: Console) -> None:
             for token, d in zip(prediction.tokens, depth, strict=True)
         )
         console.print(
-            f"{prediction.label} {prediction.score:.2f}, {prediction.flops_full / prediction.flops:.1f}x: {shown}", highlight=False
+            f"{prediction.label} {prediction.score:.2f}, {prediction.flops_full / prediction.flops:.1f}x: {shown}",
+            highlight=False,
         )
 
 

@@ -1,4 +1,4 @@
-"""The one loop. Training is rows and fading, serving is packed and removal; both are this function."""
+"""The one loop. Training fades tokens, serving removes them; both are this function, in rows or packed."""
 
 from __future__ import annotations
 
@@ -59,9 +59,7 @@ def encode(
         if want.attentions and attention is not None:
             trace.attentions.append(attention)
         asking = asking.with_x(block.merge(asking.x, context))
-        asking = thin(
-            asking, reducer, "after_attention", index, trace, soft=soft, scale=scale, received=attention
-        )
+        asking = thin(asking, reducer, "after_attention", index, trace, soft=soft, scale=scale, received=attention)
         trace.feed_forward_lengths.append(trace.lengths[-1] if alone else asking.layout.length(asking))
         tokens = asking.with_x(block.feed_forward(asking.x))
     if want.hidden:

@@ -25,21 +25,30 @@ REDUCTION_TENSORS = "reduction.safetensors"
 CONFIG_JSON = "config.json"
 WEIGHTS = "model.safetensors"
 SHARDS = "model.safetensors.index.json"
+ADAPTER = "adapter_config.json"
+TOKENIZER_CONFIG = "tokenizer_config.json"
 TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "spiece.model", "sentencepiece.bpe.model", "spm.model")
 
 _PICKLES = {".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".joblib", ".npy", ".npz", ".h5", ".msgpack"}
 _JSON_LIMIT = 64 * 2**20
 _HEADER_LIMIT = 100 * 2**20
-_SIZE_LIMITS = {  # config entries that size a tensor; a larger number is damage, not a model
-    "hidden_size": 2**17,
-    "intermediate_size": 2**20,
-    "num_hidden_layers": 2**10,
-    "num_attention_heads": 2**12,
-    "vocab_size": 2**24,
-    "max_position_embeddings": 2**22,
-    "type_vocab_size": 2**16,
+_NAME_LIMIT = 255
+_DIMENSIONS = 16
+_CHUNK = 2**24
+_SIZES = {  # config entries that size a tensor; a number outside is damage, not a model
+    "hidden_size": (1, 2**17),
+    "intermediate_size": (1, 2**20),
+    "num_hidden_layers": (1, 2**10),
+    "num_attention_heads": (1, 2**12),
+    "num_labels": (1, 2**16),
+    "vocab_size": (1, 2**24),
+    "max_position_embeddings": (1, 2**22),
+    "type_vocab_size": (0, 2**16),
 }
+_SHORTEST = 3  # tokens: a first, a last, and one between
 _DTYPES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
+_WIDE_INTEGERS = {"I64", "I32", "I16"}  # as wide as a float type, so only the type tells a changed header
+_LOADED = {".json", ".safetensors", ".txt", ".model", ".jinja"}  # endings of what the loaders may open
 
 
 @dataclass(frozen=True)
@@ -61,22 +70,16 @@ class Folder:
     path: Path
     config: dict[str, Any]
     reduction: Reduction | None
+    parameters: int
+    """How many numbers the weight files hold."""
 
 
 def check_folder(path: Path) -> Folder:
     """Look at everything that can be looked at without torch; the first thing wrong is raised as `BadModel`."""
-    if not path.exists():
-        raise BadModel(f"no model folder {str(path)!r}; give a folder written by save_pretrained, or a hub id")
-    if not path.is_dir():
-        raise BadModel(f"{str(path)!r} is a file; expected a model folder with {CONFIG_JSON} and {WEIGHTS}")
-    reduced = any(os.path.lexists(path / name) for name in (REDUCTION_JSON, REDUCTION_TENSORS))
-    reduction = _check_reduction(path) if reduced else None
-    config = _check_config(path, reduction)
-    for weights in _weight_files(path):
-        _check_finite(path / weights, read_header(path / weights))
-    if not any((path / name).exists() for name in TOKENIZER_FILES):
-        raise BadModel(f"{path} holds no tokenizer ({', '.join(TOKENIZER_FILES[:2])}, ...); save the tokenizer into it")
-    return Folder(path, config, reduction)
+    try:
+        return _checked(path)
+    except OSError as error:
+        raise BadModel(f"{_short(str(path))} cannot be read ({error.strerror}); check the path and who may read it") from error
 
 
 def write_reduction(path: Path, reduction: Reduction) -> None:
@@ -92,7 +95,7 @@ def write_reduction(path: Path, reduction: Reduction) -> None:
         "files": {
             file.name: {"bytes": file.stat().st_size, "sha256": _sha256(file)}
             for file in sorted(path.iterdir())
-            if file.name != REDUCTION_JSON
+            if file.name != REDUCTION_JSON and file.is_file()
         },
     }
     content["digest"] = _digest(content)
@@ -107,14 +110,18 @@ def read_header(file: Path) -> dict[str, dict[str, Any]]:
         length = struct.unpack("<Q", prefix)[0] if len(prefix) == 8 else -1
         if not 2 <= length <= min(_HEADER_LIMIT, size - 8):
             raise _damaged(file, "is not a safetensors file or was cut short")
-        header = _parse_json(file, stream.read(length))
-    header.pop("__metadata__", None)
+        data = stream.read(length)
+    header = _parse_json(file, data)
+    metadata = header.pop("__metadata__", {})
+    if data[:1] != b"{" or not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
+        raise _damaged(file, "has a header that safetensors does not allow")
     end = 0
     spans = []
     for name, entry in header.items():
         try:
             dtype, shape, (start, stop) = entry["dtype"], entry["shape"], entry["data_offsets"]
-            sound = dtype in _DTYPES and all(type(n) is int and n >= 0 for n in [*shape, start, stop])
+            sound = dtype in _DTYPES and len(shape) <= _DIMENSIONS
+            sound = sound and all(type(n) is int and 0 <= n < 2**63 for n in [*shape, start, stop])
             sound = sound and stop - start == math.prod(shape) * _DTYPES[dtype]
         except (KeyError, TypeError, ValueError):
             sound = False
@@ -130,6 +137,28 @@ def read_header(file: Path) -> dict[str, dict[str, Any]]:
     return header
 
 
+def _checked(path: Path) -> Folder:
+    if not path.exists():
+        raise BadModel(f"no model folder {str(path)!r}; give a folder written by save_pretrained, or a hub id")
+    if not path.is_dir():
+        raise BadModel(f"{str(path)!r} is a file; expected a model folder with {CONFIG_JSON} and {WEIGHTS}")
+    for file in path.iterdir():
+        if file.suffix in _LOADED:
+            _regular(file)  # a loader that opens a named pipe would wait for ever
+    if (path / ADAPTER).exists():
+        raise BadModel(f"{path / ADAPTER} makes this a PEFT adapter; merge it into its model (merge_and_unload) and save that")
+    reduced = any(os.path.lexists(path / name) for name in (REDUCTION_JSON, REDUCTION_TENSORS))
+    reduction = _check_reduction(path) if reduced else None
+    config = _check_config(path, reduction)
+    parameters = 0
+    for weights in _weight_files(path):
+        header = read_header(path / weights)
+        _check_numbers(path / weights, header)
+        parameters += sum(math.prod(entry["shape"]) for entry in header.values())
+    _check_tokenizer(path, config)
+    return Folder(path, config, reduction, parameters)
+
+
 def _check_reduction(path: Path) -> Reduction:
     file = path / REDUCTION_JSON
     content = _read_json(file)
@@ -138,24 +167,24 @@ def _check_reduction(path: Path) -> Reduction:
         raise _damaged(file, f"has format_version {_short(version)}, expected 1 to {FORMAT_VERSION}")
     if version > FORMAT_VERSION:
         raise BadModel(
-            f"{file} has format_version {version}; this adapler reads up to {FORMAT_VERSION}. "
-            f"Upgrade: pip install -U adapler"
+            f"{file} has format_version {version}; this adapler reads up to {FORMAT_VERSION}. Upgrade: pip install -U adapler"
         )
-    digest = content.pop("digest", None)
-    if digest != _digest(content):
+    if content.pop("digest", None) != _digest(content):
         raise _damaged(file, "was changed after it was written")
     _check_files(path, content.get("files"))
     sizes = {name: content.get(name) for name in ("hidden_size", "layers", "max_length")}
-    limits = (_SIZE_LIMITS["hidden_size"], _SIZE_LIMITS["num_hidden_layers"], _SIZE_LIMITS["max_position_embeddings"])
-    for (name, value), limit in zip(sizes.items(), limits, strict=True):
-        if type(value) is not int or not 1 <= value <= limit:
-            raise _damaged(file, f"has {name} {_short(value)}, expected 1 to {limit}")
+    ranges = (_SIZES["hidden_size"], _SIZES["num_hidden_layers"], (_SHORTEST, _SIZES["max_position_embeddings"][1]))
+    for (name, value), (low, high) in zip(sizes.items(), ranges, strict=True):
+        _check_size(file, name, value, low, high)
     try:
         settings = parse_settings(str(content.get("method")), content.get("settings"))
     except AdaplerError as error:
         raise _damaged(file, f"cannot be used: {error}") from error
     reduction = Reduction(
-        method=content["method"], settings=settings, model_type=str(content.get("model_type")), **sizes  # type: ignore[arg-type]
+        method=content["method"],
+        settings=settings,
+        model_type=str(content.get("model_type")),
+        **sizes,  # type: ignore[arg-type]
     )
     _check_tensors(path / REDUCTION_TENSORS, reduction)
     return reduction
@@ -167,14 +196,18 @@ def _check_files(path: Path, files: Any) -> None:
         raise _damaged(path / REDUCTION_JSON, "does not list the model's files")
     for present in path.iterdir():
         if present.suffix.lower() in _PICKLES:
-            raise BadModel(f"{present} may be a pickle, which can run code; adapler reads none. Remove it from the model folder")
+            raise BadModel(
+                f"{present} may be a pickle, which can run code; adapler reads none. Remove it from the model folder"
+            )
     for name, entry in files.items():
-        if name != Path(name).name or name in ("", ".", "..") or "\\" in name or "\0" in name:
-            raise _damaged(path / REDUCTION_JSON, f"lists {name[:80]!r}, which is not a plain file name")
+        if not _plain_name(name):
+            raise _damaged(path / REDUCTION_JSON, f"lists {_short(name)}, which is not a plain file name")
         file = path / name
         size = _regular(file).st_size
         if not isinstance(entry, dict) or size != entry.get("bytes"):
-            raise _damaged(file, f"has {size} bytes, expected {_short(entry.get('bytes') if isinstance(entry, dict) else None)}")
+            raise _damaged(
+                file, f"has {size} bytes, expected {_short(entry.get('bytes') if isinstance(entry, dict) else None)}"
+            )
         if _sha256(file) != entry.get("sha256"):
             raise _damaged(file, "differs from what was written")
 
@@ -183,18 +216,63 @@ def _check_config(path: Path, reduction: Reduction | None) -> dict[str, Any]:
     file = path / CONFIG_JSON
     config = _read_json(file)
     model_type = config.get("model_type")
-    if model_type not in BACKBONES:
+    if not isinstance(model_type, str) or model_type not in BACKBONES:
         raise BadModel(f"{file}: model_type {_short(model_type)} is not supported; supported: {', '.join(BACKBONES)}")
-    for name, limit in _SIZE_LIMITS.items():
-        value = config.get(name, 1)
-        if type(value) is not int or not 1 <= value <= limit:
-            raise _damaged(file, f"has {name} {_short(value)}, expected 1 to {limit}")
-    labels = config.get("id2label", {})
+    for name, (low, high) in _SIZES.items():
+        _check_size(file, name, config.get(name, low), low, high)
+    labels = config.get("id2label") or {}
     if not isinstance(labels, dict) or not all(isinstance(label, str) for label in labels.values()):
         raise _damaged(file, "has an id2label that is not a table of names")
-    if reduction is not None and reduction.model_type != model_type:
-        raise _damaged(file, f"has model_type {_short(model_type)}; the reduction was made for {reduction.model_type!r}")
+    if labels.keys() != {str(number) for number in range(len(labels))} or len(set(labels.values())) != len(labels):
+        raise _damaged(file, "has an id2label that skips a number or names two labels alike")
+    for name in ("attn_implementation", "_attn_implementation"):
+        if "/" in str(config.get(name)):
+            raise BadModel(
+                f"{file} asks for the code {_short(config[name])} from the hub; adapler runs none. Remove {name} from it"
+            )
+    if reduction is None:
+        return config
+    made_for = {
+        "model_type": reduction.model_type,
+        "hidden_size": reduction.hidden_size,
+        "num_hidden_layers": reduction.layers,
+    }
+    for name, value in made_for.items():
+        if config.get(name, value) != value:
+            raise _damaged(file, f"has {name} {_short(config[name])}; the reduction was made for {value!r}")
     return config
+
+
+def _check_size(file: Path, name: str, value: Any, low: int, high: int) -> None:
+    if type(value) is not int or not low <= value <= high:
+        raise _damaged(file, f"has {name} {_short(value)}, expected {low} to {high}")
+
+
+def _check_tokenizer(path: Path, config: dict[str, Any]) -> None:
+    """Its numbers stay below the vocabulary's size: the loader sets memory aside up to the highest."""
+    if not any((path / name).exists() for name in TOKENIZER_FILES):
+        raise BadModel(f"{path} holds no tokenizer ({', '.join(TOKENIZER_FILES[:2])}, ...); save the tokenizer into it")
+    file = path / TOKENIZER_FILES[0]
+    if file.exists():
+        content = _read_json(file)
+        try:
+            vocab = content["model"]["vocab"]
+            numbers = list(vocab.values()) if isinstance(vocab, dict) else list(range(len(vocab)))
+            numbers += [token["id"] for token in content.get("added_tokens") or []]
+        except (KeyError, TypeError) as error:
+            raise _damaged(file, "does not describe a tokenizer") from error
+        known = config.get("vocab_size", _SIZES["vocab_size"][1])
+        wrong = [number for number in numbers if type(number) is not int or not 0 <= number < known]
+        if wrong:
+            raise _damaged(file, f"gives a token the number {_short(wrong[0])}, the model knows 0 to {known - 1}")
+    file = path / TOKENIZER_CONFIG
+    if file.exists():
+        content = _read_json(file)
+        if not isinstance(content.get("model_input_names", []), list):
+            raise _damaged(file, f"has model_input_names {_short(content['model_input_names'])}, expected a list")
+        longest = content.get("model_max_length")
+        if longest is not None and (type(longest) not in (int, float) or longest < _SHORTEST):
+            raise _damaged(file, f"has model_max_length {_short(longest)}, expected at least {_SHORTEST}")
 
 
 def _check_tensors(file: Path, reduction: Reduction) -> None:
@@ -209,7 +287,7 @@ def _check_tensors(file: Path, reduction: Reduction) -> None:
         if header[name]["dtype"] != "F32" or tuple(header[name]["shape"]) != shape:
             got = f"{header[name]['dtype']} {header[name]['shape']}"
             raise _damaged(file, f"holds {name} as {_short(got)}, expected F32 {list(shape)}")
-    _check_finite(file, header)
+    _check_numbers(file, header)
     data = np.memmap(file, dtype=np.uint8, mode="r")
     offset = 8 + int(data[:8].view(np.uint64)[0])
     for name, (low, high) in reduction.settings.tensor_ranges().items():
@@ -220,45 +298,55 @@ def _check_tensors(file: Path, reduction: Reduction) -> None:
             raise _damaged(file, f"has {name} outside [{low}, {high}]")
 
 
-def _check_finite(file: Path, header: dict[str, dict[str, Any]]) -> None:
-    """No NaN, no infinity: exponents of all ones, whatever the float type."""
+def _check_numbers(file: Path, header: dict[str, dict[str, Any]]) -> None:
+    """No NaN, no infinity (exponents of all ones, whatever the float type), no weights that call themselves integers."""
     import numpy as np
 
     exponent = {"F64": ("<u8", 0x7FF << 52), "F32": ("<u4", 0xFF << 23), "F16": ("<u2", 0x1F << 10), "BF16": ("<u2", 0xFF << 7)}
     with file.open("rb") as stream:
         offset = 8 + struct.unpack("<Q", stream.read(8))[0]
         for name, entry in header.items():
+            if entry["dtype"] in _WIDE_INTEGERS and name.endswith((".weight", ".bias")):
+                raise _damaged(file, f"holds {name[:80]} as {entry['dtype']}, expected a float type")
             if entry["dtype"] not in exponent:
                 continue
             start, stop = entry["data_offsets"]
             kind, ones = exponent[entry["dtype"]]
             stream.seek(offset + start)
-            bits = np.frombuffer(stream.read(stop - start), dtype=kind)
-            mask = bits.dtype.type(ones)
-            if ((bits & mask) == mask).any():
-                raise _damaged(file, f"holds NaN or infinity in {name[:80]}")
+            for begin in range(start, stop, _CHUNK):
+                bits = np.frombuffer(stream.read(min(_CHUNK, stop - begin)), dtype=kind)
+                mask = bits.dtype.type(ones)
+                if ((bits & mask) == mask).any():
+                    raise _damaged(file, f"holds NaN or infinity in {name[:80]}")
 
 
 def _weight_files(path: Path) -> list[str]:
     if os.path.lexists(path / WEIGHTS):
         return [WEIGHTS]
     if (path / SHARDS).exists():
-        shards = sorted(set(map(str, _read_json(path / SHARDS).get("weight_map", {}).values())))
-        if not shards or any(name != Path(name).name for name in shards):
+        listed = _read_json(path / SHARDS).get("weight_map")
+        shards = sorted(set(map(str, listed.values()))) if isinstance(listed, dict) else []
+        if not shards or not all(map(_plain_name, shards)):
             raise _damaged(path / SHARDS, "does not list the shards of the weights")
         return shards
     pickles = [file.name for file in path.iterdir() if file.suffix.lower() in _PICKLES]
-    only = f" It holds only {pickles[0]}, a pickle, which adapler does not read: save it again with safetensors." if pickles else ""
+    only = (
+        f" It holds only {pickles[0]}, a pickle, which adapler does not read: save it again with safetensors."
+        if pickles
+        else ""
+    )
     raise BadModel(f"{path} has no {WEIGHTS}.{only or ' Write it with save_pretrained.'}")
 
 
 def _regular(file: Path) -> os.stat_result:
     """Size and kind of a file that must be a plain file inside its own folder (or a hub cache's blob)."""
     if file.is_symlink():
-        target = file.resolve()
-        homes = [file.parent.resolve()]
-        if file.parent.parent.name == "snapshots":  # the hub's cache links its snapshots to ../../blobs
-            homes.append(file.parent.parent.parent.resolve() / "blobs")
+        target = Path(os.path.realpath(file))  # unlike resolve(), says nothing about links in a circle: they do not exist
+        home = file.parent.resolve()
+        homes = [home]
+        if home.parent.name == "snapshots":  # the hub's cache links them to its model's blobs, or those to its own blobs/xy
+            model = home.parent.parent
+            homes += [model / "blobs", model.parent / "blobs" / target.parent.name]
         if target.parent not in homes:
             raise BadModel(f"{file} is a link out of the model folder; put the file itself there")
     if not file.exists():
@@ -266,6 +354,11 @@ def _regular(file: Path) -> os.stat_result:
     if not file.is_file():
         raise BadModel(f"{file} is not a plain file; restore the folder or save the model again")
     return file.stat()
+
+
+def _plain_name(name: str) -> bool:
+    whole = name == Path(name).name and name not in (".", "..") and "\\" not in name
+    return whole and 0 < len(name) <= _NAME_LIMIT and name.isprintable()
 
 
 def _read_json(file: Path) -> dict[str, Any]:
@@ -303,4 +396,6 @@ def _short(value: Any) -> str:
 
 
 def _damaged(file: Path, what: str) -> BadModel:
-    return BadModel(f"{file} {what}; restore the file or save the model again")
+    """`what` may quote the file: line breaks and half characters in it must not reach a terminal or a log."""
+    quoted = " ".join(what.split()).encode("utf-8", "backslashreplace").decode()
+    return BadModel(f"{file} {quoted}; restore the file or save the model again")

@@ -63,9 +63,7 @@ class _Layout(ABC):
         self, block: Block, asking: Tokens, tokens: Tokens, *, dropout: float, eager: bool
     ) -> tuple[Tensor, Tensor | None]:
         query = _heads_first(asking.layout.rows(block.query(asking.x, asking.position)))
-        key, value = (
-            _heads_first(self.rows(part)) for part in block.key_value(tokens.x, tokens.position)
-        )
+        key, value = (_heads_first(self.rows(part)) for part in block.key_value(tokens.x, tokens.position))
         mask = self.mask(tokens, query.dtype)
         bias = block.bias(asking.layout.rows(asking.position), self.rows(tokens.position))
         if bias is not None:
@@ -162,9 +160,9 @@ class Packed(_Layout):
 
     def rows(self, values: Tensor, fill: float = 0.0) -> Tensor:
         if self.even:
-            return values.unflatten(0, (self.texts, self.width))
+            return values.reshape(self.texts, self.width, *values.shape[1:])
         padded = values.new_full((self.texts * self.width, *values.shape[1:]), fill)
-        return padded.index_copy(0, self.slot, values).unflatten(0, (self.texts, self.width))
+        return padded.index_copy(0, self.slot, values).reshape(self.texts, self.width, *values.shape[1:])
 
     def unrows(self, rows: Tensor) -> Tensor:
         flat = rows.flatten(0, 1)

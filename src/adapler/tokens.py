@@ -70,6 +70,12 @@ class Layout(Protocol):
     def spread(self, per_text: Tensor) -> Tensor:
         """One value a text, (B,), broadcast to its tokens: (B, 1) or (T,)."""
 
+    def rows(self, values: Tensor, fill: float = 0.0) -> Tensor:
+        """Token values as padded rows: (B, L, ...)."""
+
+    def unrows(self, rows: Tensor) -> Tensor:
+        """Padded rows back to the shape of token values."""
+
     def per_text(self, values: Tensor) -> list[Tensor]:
         """Token values of each text (in rows: with whatever stands on padding)."""
 
@@ -79,7 +85,9 @@ class Layout(Protocol):
     def length(self, tokens: Tokens) -> Tensor:
         """Weighted token count of each text: (B,). Padding counts 0."""
 
-    def attend(self, block: Any, asking: Tokens, tokens: Tokens, *, dropout: float, eager: bool) -> tuple[Tensor, Tensor | None]:
+    def attend(
+        self, block: Any, asking: Tokens, tokens: Tokens, *, dropout: float, eager: bool
+    ) -> tuple[Tensor, Tensor | None]:
         """Context of each asking token over its own text's tokens; with `eager` also the probabilities (B, heads, Q, K)."""
 
     def pooled(self, tokens: Tokens) -> Tokens:
@@ -97,7 +105,7 @@ class Layout(Protocol):
 
 @dataclass(frozen=True)
 class Decision:
-    """What a reducer says about every token at one site of one layer. `keep` and `log_weight` read the same score and threshold."""
+    """What a reducer says about every token at one site. `keep` and `log_weight` read the same score and threshold."""
 
     score: Tensor
     """Non-negative, sums to 1 over each text's surviving tokens."""

@@ -21,11 +21,11 @@ from transformers import BertConfig, BertForSequenceClassification
 from adapler import cost
 from adapler.backbones import view
 from adapler.backbones.base import Backbone
-from adapler.data.rationales import SpecialIds, chunk_windows, rationale_only
+from adapler.data.rationales import RationaleOnly, RationaleWindow, SpecialIds, chunk_windows, rationale_only
 from adapler.engine import Want, encode
 from adapler.evaluation.rollout import rollout
 from adapler.layout import packed, padded
-from adapler.methods.adapler import AdapLeR, soft_removal
+from adapler.methods.adapler import AdapLeR, ContributionPredictor, soft_removal
 from adapler.methods.adapler_losses import (
     Losses,
     clipped_kl,
@@ -216,7 +216,7 @@ def check_gradients(golden: Golden) -> None:
             (losses.label, scalars["norm_dCE_d_cp_dense_in_weight_per_layer"]),
             (losses.contribution, scalars["norm_dKLweighted_d_cp_dense_in_weight_per_layer"]),
         ):
-            dense = [predictor.dense_in.weight for predictor in reducer.predictors]
+            dense = [_predictor(reducer, layer).dense_in.weight for layer in range(golden.layers)]
             norms = torch.stack([g.norm() for g in torch.autograd.grad(losses_of, dense, retain_graph=True)])
             close_to_largest(norms, torch.tensor(expected), 1e-2, f"{tag} predictor gradient norms")
 
@@ -288,14 +288,16 @@ def check_flops(golden: Golden) -> None:
     predictions = logits.argmax(-1).tolist()
     used = max(predictions) + 1
     assert used == evaluated["num_labels_used"] and len(labels) == evaluated["count"]
-    close(sum(p == y for p, y in zip(predictions, labels.tolist(), strict=True)) / len(labels), evaluated["accuracy"], atol=1e-9)
+    close(
+        sum(p == y for p, y in zip(predictions, labels.tolist(), strict=True)) / len(labels), evaluated["accuracy"], atol=1e-9
+    )
     assert [cost.authors_full_flops(row[0], used) for row in lengths] == evaluated["flops_bert"]
     assert [cost.authors_reduced_flops(row[1:], used) for row in lengths] == evaluated["flops_adapler"]
     close(cost.authors_speedup(lengths, predictions), evaluated["speedup_total"], rtol=1e-12)
     assert [row[-1] for row in lengths] == evaluated["last_layer_length_as_coded"]
     true_last = trace.lengths[-1].int().tolist()
     assert true_last == evaluated["last_layer_length_true"]
-    corrected = [row[:-1] + [last] for row, last in zip(lengths, true_last, strict=True)]
+    corrected = [[*row[:-1], last] for row, last in zip(lengths, true_last, strict=True)]
     assert [cost.authors_reduced_flops(r[1:], used) for r in corrected] == evaluated["flops_adapler_with_true_last_layer"]
     close(cost.authors_speedup(corrected, predictions), evaluated["speedup_total_with_true_last_layer_length"], rtol=1e-12)
     tables = golden.section("flops")
@@ -399,7 +401,9 @@ def check_trajectories(golden: Golden) -> None:
             assert lam == pytest.approx(row["lambda_used"])
             losses = run.step(lam, described["batch_rows"][row["batch"]])
             where = f"{name} step {row['step']}"
-            for key, value in zip(("ce", "total_loss", "combined_loss"), (losses.label, losses.total, losses.combined), strict=True):
+            for key, value in zip(
+                ("ce", "total_loss", "combined_loss"), (losses.label, losses.total, losses.combined), strict=True
+            ):
                 close(value, row[key], atol=1e-3, what=f"{where} {key}")
             # The sums of dozens of terms these two are: the table's tolerance, relative to their size.
             close(losses.contribution, row["kl_weighted_sum"], rtol=1e-3, what=f"{where} contribution")
@@ -446,8 +450,8 @@ def check_ties(golden: Golden) -> None:
     backbone, reducer = golden.model()
     with torch.no_grad():
         reducer.eta.fill_(1.0)
-        for predictor in reducer.predictors:
-            predictor.dense_out.weight.zero_()
+        for layer in range(golden.layers):
+            _predictor(reducer, layer).dense_out.weight.zero_()
     for case in golden.section("edge_uniform_eta1"):
         n = case["n"]
         ids = torch.arange(3, 3 + n) % golden.config["vocab"]
@@ -470,7 +474,8 @@ def check_rationale_windows(golden: Golden) -> None:
     def tokenize(word: str) -> list[int]:
         return [200 + sum(map(ord, word[i : i + 3])) % 97 for i in range(0, len(word), 3)]
 
-    windows, only = [], []
+    windows: list[RationaleWindow] = []
+    only: list[RationaleOnly] = []
     for number, example in enumerate(described["examples"]):
         parts = (example["text"], example["rationale"], example["label"])
         windows += chunk_windows(*parts, number, tokenize, special, described["max_length"])
@@ -540,6 +545,12 @@ def _losses(
 
 def _as_tokens(step: Any) -> Tokens:
     return Tokens(step.weight, step.position, step.weight, step.weight, step.protected, step.layout)
+
+
+def _predictor(reducer: AdapLeR, layer: int) -> ContributionPredictor:
+    predictor = reducer.predictors[layer]
+    assert isinstance(predictor, ContributionPredictor)
+    return predictor
 
 
 def _without_first(weights: Tensor) -> Tensor:

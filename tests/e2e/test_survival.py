@@ -41,7 +41,7 @@ class Watch:
         self.memory[:] = struct.pack("<qqq", *values)
 
     def look(self) -> tuple[int, int, int]:
-        return struct.unpack("<qqq", self.memory[:])  # type: ignore[return-value]
+        return struct.unpack("<qqq", self.memory[:])
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +60,9 @@ def short(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], str
     return settings, weights(out)
 
 
-def in_child(settings: dict[str, Any], out: Path, prepare: Callable[[], None] | None, watch: Callable[[int], None] | None = None) -> int:
+def in_child(
+    settings: dict[str, Any], out: Path, prepare: Callable[[], None] | None, watch: Callable[[int], None] | None = None
+) -> int:
     """Train in a forked process, which starts in milliseconds because torch is loaded; its exit status (negative: signal)."""
     torch.set_num_threads(1)  # so that the fork inherits no thread pool; also makes sums reproducible
     with warnings.catch_warnings():
@@ -87,7 +89,9 @@ def in_child(settings: dict[str, Any], out: Path, prepare: Callable[[], None] | 
 
 def weights(out: Path) -> str:
     """Hash of everything that defines the model."""
-    return hashlib.sha256(b"".join((out / name).read_bytes() for name in ("model.safetensors", "reduction.safetensors"))).hexdigest()
+    return hashlib.sha256(
+        b"".join((out / name).read_bytes() for name in ("model.safetensors", "reduction.safetensors"))
+    ).hexdigest()
 
 
 def watched(watch: Watch) -> None:
@@ -115,7 +119,7 @@ def watched(watch: Watch) -> None:
         watch.tell(phase=PHASES.index("saliency"), step=True)
         return average(backbone, texts, labels, checkpoints)
 
-    session.Session.run = told_run  # type: ignore[method-assign]
+    session.Session.run = told_run  # type: ignore[method-assign, assignment]
     snapshot.Snapshots.write = told_write  # type: ignore[method-assign]
     saliency._average = told_average
 
@@ -264,7 +268,9 @@ def _boundaries_of_a_save() -> int:
 
 def _around_boundaries(tick: Callable[[], None]) -> Callable[[], None]:
     """Call `tick` before and after each of a save's file operations; returns what undoes it."""
-    before = (snapshot.save_file, snapshot.sync, snapshot.sha256, Path.rename)
+    names = ("save_file", "sync", "sha256")
+    before = [getattr(snapshot, name) for name in names]
+    rename = Path.rename
 
     def wrapped(function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any) -> Any:
@@ -275,12 +281,14 @@ def _around_boundaries(tick: Callable[[], None]) -> Callable[[], None]:
 
         return call
 
-    snapshot.save_file, snapshot.sync, snapshot.sha256 = (wrapped(function) for function in before[:3])  # type: ignore[assignment, misc]
-    Path.rename = wrapped(before[3])  # type: ignore[method-assign, assignment]
+    for name, function in zip(names, before, strict=True):
+        setattr(snapshot, name, wrapped(function))
+    Path.rename = wrapped(rename)  # type: ignore[method-assign]
 
     def restore() -> None:
-        snapshot.save_file, snapshot.sync, snapshot.sha256 = before[:3]  # type: ignore[misc]
-        Path.rename = before[3]  # type: ignore[method-assign]
+        for name, function in zip(names, before, strict=True):
+            setattr(snapshot, name, function)
+        Path.rename = rename  # type: ignore[method-assign]
 
     return restore
 

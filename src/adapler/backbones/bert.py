@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
@@ -12,7 +14,9 @@ from adapler.cost import LayerCost, ModelCost
 
 
 class BertBlock(Block):
-    def __init__(self, layer: torch.nn.Module, heads: int, activation: torch.nn.Module, attention_dropout: float) -> None:
+    def __init__(
+        self, layer: torch.nn.Module, heads: int, activation: Callable[[Tensor], Tensor], attention_dropout: float
+    ) -> None:
         self.q, self.k, self.v = (leaf(layer, f"attention.self.{name}") for name in ("query", "key", "value"))
         self.out = leaf(layer, "attention.output.dense")
         self.out_dropout = leaf(layer, "attention.output.dropout")
@@ -52,7 +56,7 @@ class BertBlock(Block):
         )
 
     def _split(self, x: Tensor) -> Tensor:
-        return x.unflatten(-1, (self.heads, self.width))
+        return x.reshape(*x.shape[:-1], self.heads, self.width)
 
 
 class Bert(Backbone):

@@ -23,7 +23,14 @@ class Task:
 
 
 def _paper(
-    gamma: float, phi: float, growth: float, *, epochs: int = 5, lr: float = 2e-5, batch: int = 32, reduce_epochs: int | None = None
+    gamma: float,
+    phi: float,
+    growth: float,
+    *,
+    epochs: int = 5,
+    lr: float = 2e-5,
+    batch: int = 32,
+    reduce_epochs: int | None = None,
 ) -> dict[str, Any]:
     """Phase 3 uses a rate of 3e-5 and, unless said otherwise, as many epochs as fine-tuning; lambda starts at its growth."""
     return {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -11,14 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from adapler.errors import BadInput
+from adapler.errors import BadConfig, BadInput
 
 Text = str | tuple[str, str]
 """One text, or one pair."""
 
 WINDOW_TEXTS = 2048
 WINDOW_CHARACTERS = 8_000_000
-_LONG_PAIR = 20_000  # characters from which a pair is cut before it is tokenised as one
+_LONG_PAIR = 8  # characters per token the model reads, from which a pair is cut before it is tokenised as one
 
 
 @dataclass(frozen=True)
@@ -38,12 +38,14 @@ class TextEncoder:
 
     def __init__(self, tokenizer: Any, max_length: int) -> None:
         """`tokenizer` is a transformers fast tokenizer; `max_length` counts special tokens."""
-        self._cutting = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
-        self._cutting.no_padding()
-        self._cutting.enable_truncation(max_length)
-        self._whole = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
-        self._whole.no_padding()
-        self._whole.no_truncation()
+        self._whole = _stateless(tokenizer)
+        self._cutting = _stateless(tokenizer)
+        added = self._cutting.num_special_tokens_to_add(is_pair=True)
+        if added > max_length:
+            raise BadConfig(f"max_length must be at least {added}, the special tokens around a pair, got {max_length}")
+        self._cutting.enable_truncation(max_length, direction=tokenizer.truncation_side)
+        self._cuts_ends = tokenizer.truncation_side == "right"
+        self._typed = "token_type_ids" in tokenizer.model_input_names
         self.max_length = max_length
 
     def __call__(self, texts: Sequence[Text]) -> list[EncodedText]:
@@ -52,7 +54,7 @@ class TextEncoder:
         return [
             EncodedText(
                 ids=np.array(encoding.ids, dtype=np.int64),
-                types=np.array(encoding.type_ids, dtype=np.int64),
+                types=np.array(encoding.type_ids, dtype=np.int64) * self._typed,
                 tokens=encoding.tokens,
                 truncated=bool(encoding.overflowing),
             )
@@ -63,21 +65,45 @@ class TextEncoder:
         if isinstance(text, str):
             return _clean(text)
         first, second = _clean(text[0]), _clean(text[1])
-        if len(first) + len(second) > _LONG_PAIR:
+        if self._cuts_ends and len(first) + len(second) > _LONG_PAIR * self.max_length:
             # The tokenizer builds every combination of both overflows: seconds for two long texts, minutes for longer.
-            first, second = self._head(first), self._head(second)
+            return self._heads(first, second)
         return first, second
 
-    def _head(self, text: str) -> str:
-        """The text up to the end of the word that holds its `max_length`-th token: no later token survives truncation."""
-        encoding = self._whole.encode(text, add_special_tokens=False)
-        if len(encoding.ids) <= self.max_length:
-            return text
-        words = encoding.word_ids
-        last = self.max_length
-        while last + 1 < len(words) and words[last + 1] is not None and words[last + 1] == words[last]:
-            last += 1
-        return text[: encoding.offsets[last][1]]
+    def _heads(self, first: str, second: str) -> tuple[str, str]:
+        """Both texts without words that truncation drops whole. The longer stays the longer: an odd token left is its own."""
+        one, two = (self._whole.encode(text, add_special_tokens=False) for text in (first, second))
+        if len(one) > len(two):
+            two_end = _word_end(two, self.max_length)
+            one_end = _word_end(one, max(self.max_length, two_end))
+        else:
+            one_end = _word_end(one, self.max_length)
+            two_end = _word_end(two, max(self.max_length, one_end - 1))
+        return _head(first, one, one_end), _head(second, two, two_end)
+
+
+def _stateless(tokenizer: Any) -> Tokenizer:
+    """A copy of a transformers tokenizer's engine that neither pads nor cuts."""
+    copy = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
+    copy.no_padding()
+    copy.no_truncation()
+    copy.encode_special_tokens = tokenizer.split_special_tokens
+    return copy
+
+
+def _word_end(encoding: Any, index: int) -> int:
+    """How many tokens there are up to the end of the word that holds token `index`; all, if there is no such token."""
+    if index >= len(encoding):
+        return len(encoding)
+    words = encoding.word_ids
+    end = index + 1
+    while end < len(words) and words[end] is not None and words[end] == words[index]:
+        end += 1
+    return end
+
+
+def _head(text: str, encoding: Any, count: int) -> str:
+    return text if count == len(encoding) else text[: encoding.offsets[count - 1][1]]
 
 
 def as_text(item: object, index: int) -> Text:
@@ -93,6 +119,8 @@ def as_text(item: object, index: int) -> Text:
 
 def windows(texts: Iterable[object]) -> Iterator[list[Text]]:
     """Cut a stream into lists small enough to hold, large enough to sort by length."""
+    if isinstance(texts, bytes | bytearray | Mapping):  # these would give numbers, or only the keys
+        raise BadInput(f"expected texts, got {type(texts).__name__}; give a string, a pair, or a list or iterator of them")
     stream = enumerate(texts)
     while True:
         window: list[Text] = []

@@ -1,4 +1,4 @@
-"""What a reduced model costs and loses on labelled data: against itself at full length, and against the model it was made from."""
+"""What a reduced model costs and loses on labelled data, against itself at full length and the model it was made from."""
 
 from __future__ import annotations
 
@@ -124,4 +124,4 @@ def _by_length(metric: str, labels: NDArray[np.int64], reduced: Outcome, same: O
 def _kept_share(outcome: Outcome, chosen: NDArray[np.int64]) -> float:
     """Share of token-layers that were computed."""
     kept = sum(sum(outcome.lengths[i]) for i in chosen)
-    return kept / sum(outcome.counts[i] * len(outcome.lengths[i]) for i in chosen)
+    return float(kept / sum(outcome.counts[i] * len(outcome.lengths[i]) for i in chosen))

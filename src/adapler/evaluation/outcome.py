@@ -35,13 +35,11 @@ class Outcome:
     @property
     def predictions(self) -> NDArray[np.int64]:
         """The likeliest label of each text."""
-        return self.logits.argmax(axis=-1)
+        return np.asarray(self.logits.argmax(axis=-1), dtype=np.int64)
 
 
 @torch.no_grad()
-def run(
-    backbone: Backbone, reducer: Reducer | None, texts: Sequence[EncodedText], *, scale: float | None = None
-) -> Outcome:
+def run(backbone: Backbone, reducer: Reducer | None, texts: Sequence[EncodedText], *, scale: float | None = None) -> Outcome:
     """Evaluate in packed batches; `scale` multiplies every threshold."""
     training = backbone.model.training
     backbone.model.eval()

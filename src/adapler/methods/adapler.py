@@ -17,6 +17,7 @@ from adapler.methods.base import Reducer
 from adapler.methods.settings import AdapLeRSettings
 from adapler.tokens import LOG_WEIGHT_FLOOR, Decision, Tokens
 
+
 class ContributionPredictor(nn.Module):
     """A small MLP from a token's vector to one logit; the softmax over a text is the layout's."""
 
@@ -41,13 +42,13 @@ class AdapLeR(Reducer):
     name: ClassVar[str] = "adapler"
     attention_dropout = False  # the authors switch it off while removal is learnt
 
-    def __init__(self, settings: AdapLeRSettings, hidden_size: int, layers: int, activation: Callable[[Tensor], Tensor]) -> None:
+    def __init__(
+        self, settings: AdapLeRSettings, hidden_size: int, layers: int, activation: Callable[[Tensor], Tensor]
+    ) -> None:
         super().__init__()
-        self.settings = settings
+        self.settings: AdapLeRSettings = settings
         self.hidden_size = hidden_size
-        self.predictors = nn.ModuleList(
-            ContributionPredictor(hidden_size, settings.width, activation) for _ in range(layers)
-        )
+        self.predictors = nn.ModuleList(ContributionPredictor(hidden_size, settings.width, activation) for _ in range(layers))
         self.eta = nn.Parameter(torch.full((layers,), settings.eta))
         self.theta = nn.Parameter(torch.full((layers - 1,), settings.theta))
 
@@ -96,13 +97,13 @@ def soft_removal(score: Tensor, threshold: Tensor, steepness: float, beta: float
     `steepness` is the paper's lambda. Both branches meet at -beta/lambda; at lambda 1e20 this is a step that keeps ties.
     """
     leak = beta / steepness
-    below = (steepness / (threshold + 1e-30)) * (score - threshold) - leak
+    below = (score - threshold) / (threshold + 1e-30) * steepness - leak  # in this order a threshold of 0 gives no inf * 0
     above = (score - 1) * leak / (1 - threshold + 1e-7)
     return torch.minimum(below, above).clamp(min=LOG_WEIGHT_FLOOR, max=0.0)
 
 
 def _amplified(tokens: Tokens, score: Tensor, amplifier: Tensor) -> Tensor:
-    """`score` in value; in gradient, the score with the protected token's share multiplied by `amplifier` (1) and renormalised."""
+    """`score` in value; in gradient, the score with the protected token's share times `amplifier` (1), renormalised."""
     grown = torch.where(tokens.protected, score * amplifier.clamp(min=0.001), score)
     shared = grown / tokens.layout.spread(tokens.layout.total(grown) + 1e-15)
     return shared + (score - shared).detach()  # the path's gradient without its rounding, which could break a tie

@@ -1,7 +1,7 @@
 """AdapLeR's losses, read off a `Trace` of soft removal. None of them computes the rule again.
 
-    total    = label loss + gamma * sum over layers of (layers - l) * contribution loss of layer l   -> all weights
-    combined = label loss + phi * length loss                                                        -> eta and theta only
+total    = label loss + gamma * sum over layers of (layers - l) * contribution loss of layer l   -> all weights
+combined = label loss + phi * length loss                                                        -> eta and theta only
 """
 
 from __future__ import annotations

@@ -47,9 +47,7 @@ class Finetune(Phase):
         self.labels = torch.tensor(prepared.dataset.train.labels, device=self.model.device)
         self.lengths = [len(text.ids) for text in prepared.train]
         self.parameters = dict(self.model.named_parameters())
-        self.optimizer = optim.weight_optimizer(
-            self.parameters, settings.lr, weight_decay=settings.weight_decay, eps=1e-8
-        )
+        self.optimizer = optim.weight_optimizer(self.parameters, settings.lr, weight_decay=settings.weight_decay, eps=1e-8)
         self.total = self.epochs * len(self.steps(0)) if self.epochs else 0
         self.updates = 0
         self.scores: list[float] = []

@@ -1,4 +1,4 @@
-"""Phase 3: soft removal that steepens every epoch; predictors follow the saliencies, eta and theta follow speed and accuracy."""
+"""Phase 3: soft removal that steepens every epoch; predictors follow the saliencies, eta and theta speed and accuracy."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Reduce(Phase):
         folder: Path,
         class_weights: Tensor | None,
     ) -> None:
-        """`teacher` (examples, labels): phase-1 logits to distil from, None for none; `best_finetuned` the dev score to hold."""
+        """`teacher` (examples, labels): phase-1 logits to distil from, or None; `best_finetuned`: the dev score to hold."""
         self.prepared, self.reducer, self.saliencies, self.teacher = prepared, reducer, saliencies, teacher
         self.settings, self.steer, self.session, self.folder = settings, steer, session, folder
         self.seed, self.accumulate, self.precision = run_settings.seed, run_settings.accumulate, run_settings.precision
@@ -163,9 +163,7 @@ class Reduce(Phase):
     def tensors(self) -> dict[str, Tensor]:
         weights = {MODEL + name: tensor for name, tensor in self.model.state_dict().items()}
         weights |= {REDUCER + name: tensor for name, tensor in self.reducer.state_dict().items()}
-        return (
-            weights | optimizer_tensors("optimizer", self.optimizer) | optimizer_tensors("thresholds", self.thresholds)
-        )
+        return weights | optimizer_tensors("optimizer", self.optimizer) | optimizer_tensors("thresholds", self.thresholds)
 
     def load_tensors(self, tensors: dict[str, Tensor]) -> None:
         self._load_weights(tensors)

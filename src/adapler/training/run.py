@@ -41,6 +41,8 @@ REPORT_FILE = "report.json"
 WORK = "work"
 CURVE_SCALES = (0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5)
 EXAMPLES = 20
+_PART_STEPS = 3 * PART_TEXTS // 64
+"""What a part of the saliencies counts on the progress bar, in steps of training."""
 
 
 @dataclass(frozen=True)
@@ -75,24 +77,29 @@ def train(config: TrainConfig, out: str | Path, progress: Progress) -> dict[str,
     work = out / WORK
     session = Session(Snapshots(work / "snapshots", config.run.keep, progress.say), progress, config.run.snapshot_seconds)
     with session.signals():
-        report = _run_phases(config, out, prepared, session, work)
-    return report
+        return _run_phases(config, out, prepared, session, work)
 
 
 def _run_phases(config: TrainConfig, out: Path, prepared: Prepared, session: Session, work: Path) -> dict[str, Any]:
     dataset, backbone = prepared.dataset, prepared.backbone
-    weights = class_weights(dataset.train.labels, len(dataset.labels)).to(config.run.device) if config.data.class_weights else None
+    weights = (
+        class_weights(dataset.train.labels, len(dataset.labels)).to(config.run.device) if config.data.class_weights else None
+    )
     snapshot = session.resume()
     finetune = Finetune(prepared, config.finetune, config.run, session, work / "finetuned", weights)
     reducing = config.reduce.epochs * -(-len(dataset.train) // (config.reduce.batch_size * config.run.accumulate))
     parts = -(-len(dataset.train) // PART_TEXTS)
-    session.total_steps = finetune.total + parts * 16 + reducing
+    session.total_steps = finetune.total + parts * _PART_STEPS + reducing
     if snapshot is not None and snapshot.state["phase"] == Reduce.name:
         finetune.load_state(_finetune_state(work))
         session.progress.advance(finetune.total / session.total_steps)
     else:
         session.run(finetune, snapshot)
         _write_json(work / "finetuned.json", finetune.state())
+
+    def part_done(_texts: int) -> None:
+        session.progress.advance(_PART_STEPS / session.total_steps)
+        session.stop_if_asked()
 
     session.progress.phase("saliency")
     best = finetune.best()
@@ -102,7 +109,7 @@ def _run_phases(config: TrainConfig, out: Path, prepared: Prepared, session: Ses
         dataset.train.labels,
         [lambda epoch=epoch: finetune.load_epoch(epoch) for epoch in best],  # type: ignore[misc]
         work / "saliency",
-        lambda _: (session.progress.advance(16 / session.total_steps), session.stop_if_asked()),  # type: ignore[arg-type, return-value]
+        part_done,
     )
 
     finetune.load_epoch(best[-1])
@@ -154,9 +161,7 @@ def _finish(
         "n_train": len(dataset.train),
         "within_margin": kept.get("within_margin", False),
         "kept_epoch": kept.get("epoch"),
-        "splits": {
-            name: {**vars(result), "loss_points": result.loss_points} for name, result in results.items()
-        },
+        "splits": {name: {**vars(result), "loss_points": result.loss_points} for name, result in results.items()},
         "curve": _curve(dataset.metric, prepared, reduce.reducer),
         "examples": _examples(prepared, reduce.reducer, full["dev"]),
         "history": session.history,

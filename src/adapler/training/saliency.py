@@ -38,7 +38,8 @@ def gradient_times_input(backbone: Backbone, tokens: Tokens, labels: Tensor) -> 
 def saliency(backbone: Backbone, tokens: Tokens, labels: Tensor) -> Tensor:
     """L2 norm over the hidden axis of gradient times input; 0 on padding. Not normalised."""
     product, _ = gradient_times_input(backbone, tokens, labels)
-    return product.norm(dim=-1) * tokens.weight
+    length: Tensor = torch.linalg.vector_norm(product, dim=-1)
+    return length * tokens.weight
 
 
 def extract(

@@ -69,7 +69,7 @@ class Phase(ABC):
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Take such numbers over."""
-        return None
+        return
 
 
 @dataclass
@@ -97,26 +97,28 @@ class Session:
         then, now = snapshot.state["conditions"], conditions()
         changed = [f"{key} {then.get(key)} -> {now[key]}" for key in now if then.get(key) != now[key]]
         if changed:
-            self.progress.say(f"conditions changed since the snapshot ({'; '.join(changed)}): results may differ in the last bits")
+            self.progress.say(
+                f"conditions changed since the snapshot ({'; '.join(changed)}): results may differ in the last bits"
+            )
         return snapshot
 
     def run(self, phase: Phase, snapshot: Snapshot | None) -> None:
         """Run a phase from its beginning, or from `snapshot` where that was taken inside it."""
         self.progress.phase(phase.name)
-        epoch = first = 0
+        start = first = 0
         if snapshot is not None and snapshot.state["phase"] == phase.name:
             phase.load_tensors(snapshot.tensors)
             phase.load_state(snapshot.state["own"])
             torch.set_rng_state(snapshot.tensors[RNG])
-            epoch, first = snapshot.state["epoch"], snapshot.state["step"]
-        for epoch in range(epoch, phase.epochs):
+            start, first = snapshot.state["epoch"], snapshot.state["step"]
+        for epoch in range(start, phase.epochs):
             steps = phase.steps(epoch)
             for index in range(first, len(steps)):
                 loss = phase.step(steps[index], epoch)
                 if loss != loss or loss in (float("inf"), float("-inf")):
                     raise Diverged(
-                        f"the loss became {loss} in {phase.name}, epoch {epoch + 1}, step {index + 1}. The last good snapshot is "
-                        f"kept in {self.snapshots.folder}; lower the learning rate and start in a new folder"
+                        f"the loss became {loss} in {phase.name}, epoch {epoch + 1}, step {index + 1}. The last good "
+                        f"snapshot is kept in {self.snapshots.folder}; lower the learning rate and start in a new folder"
                     )
                 self.progress.advance(1 / self.total_steps)
                 if index + 1 < len(steps):

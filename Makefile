@@ -1,0 +1,61 @@
+# Every target makes its own environment in .venv first. Settings, given as NAME=value after the target:
+#   PYTHON       the interpreter .venv is made with (3.11 or newer); by default python3.11, else python3
+#   TORCH_INDEX  a package index to take torch from, such as https://download.pytorch.org/whl/cpu
+
+PYTHON ?= $(shell for p in python3.11 python3; do $$p -c '' 2>/dev/null && echo $$p && break; done)
+TORCH_INDEX ?=
+
+VENV := .venv
+PY := $(VENV)/bin/python
+PIP := $(PY) -m pip --disable-pip-version-check install --quiet
+TORCH := $(shell grep '^torch==' constraints.txt)
+CODE := src tests benchmarks
+LONG := 300
+
+.DEFAULT_GOAL := help
+.PHONY: demo test check bench prove tables clean help
+
+demo: $(VENV)/.demo  ## train a small reduced classifier and show what it keeps
+	$(PY) -m adapler.demo
+
+test: check  ## check, then every test
+	env -u OMP_NUM_THREADS $(PY) -m pytest
+
+check: $(VENV)/.installed  ## lint, format, types, tables; lists long files
+	$(PY) -m ruff check $(CODE)
+	$(PY) -m ruff format --check $(CODE)
+	$(PY) -m mypy $(CODE)
+	$(PY) -m benchmarks.tables --check
+	@find src -name '*.py' -exec wc -l {} + | awk '$$2 != "total" && $$1 > $(LONG) {print "over $(LONG) lines: " $$2 " (" $$1 ")"}'
+
+bench: $(VENV)/.demo  ## time the packed engine against padded transformers; writes benchmarks/results
+	$(PY) -m benchmarks.packed
+	$(PY) -m benchmarks.tables
+
+prove: $(VENV)/.installed  ## every test at its stated count; writes benchmarks/results/prove-*.json
+	env -u OMP_NUM_THREADS $(PY) -m pytest --prove
+	$(PY) -m benchmarks.tables
+
+tables: $(VENV)/.installed  ## write the tables of README.md and docs again from benchmarks/results
+	$(PY) -m benchmarks.tables
+
+clean:  ## remove builds and caches (rm -r .venv for a new environment)
+	rm -rf dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+
+help:  ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+# torch comes first and without dependencies, so that nothing pulls another build of it; the next line brings the rest.
+$(VENV)/.installed: pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "adapler needs Python 3.11 or newer; none found. Give one: make PYTHON=/path/to/python" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "adapler needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) -V 2>&1). Give another: make PYTHON=/path/to/python" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) --no-deps $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) $(TORCH)
+	$(PIP) -c constraints.txt -e '.[dev]'
+	@touch $@
+
+$(VENV)/.demo: requirements-demo.txt $(VENV)/.installed
+	$(PIP) --no-deps --only-binary :all: --require-hashes -r requirements-demo.txt
+	@touch $@

@@ -1,0 +1,1 @@
+"""Measurements of this repository and the tables made from them; not part of the package."""

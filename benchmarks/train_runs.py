@@ -1,0 +1,128 @@
+"""Real training runs, recorded: a reduced model against a full-length one that was given every chance.
+
+    python -m benchmarks.train_runs --data PATH/TO/sst2 --seed 0 --work runs/bench
+
+The full-length model is fine-tuned on the same examples with as many epochs as phases 1 and 3 together, at two learning
+rates; dev chooses. The reduced model is the one dev chose during training. Both then see test once.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+from rich.console import Console
+
+from adapler.config import FinetuneSettings, TrainConfig, build_config, parse_assignments
+from adapler.evaluation.outcome import run, score
+from adapler.records import Record, write_records
+from adapler.training.finetune import Finetune
+from adapler.training.progress import Silent, progress_for
+from adapler.training.run import train
+from adapler.training.session import Session
+from adapler.training.setup import prepare
+from adapler.training.snapshot import Snapshots
+
+RESULTS = Path(__file__).parent / "results"
+FULL_RATES = (5e-5, 1e-4)
+
+
+def main(
+    data: Annotated[str, typer.Option(help="Folder of splits.")],
+    seed: Annotated[int, typer.Option(help="Seed of the run.")] = 0,
+    work: Annotated[Path, typer.Option(help="Where runs are kept.")] = Path("runs/bench"),
+    variant: Annotated[str, typer.Option(help="Name of the settings tried.")] = "default",
+    assign: Annotated[list[str] | None, typer.Option("--set", help="Settings, key=value.")] = None,
+) -> None:
+    """Train reduced and full, evaluate both on test, write benchmarks/results/train-TASK-SEED.json."""
+    console = Console(stderr=True)
+    base = {"data": {"source": data, "train_limit": 6000}, "run": {"seed": seed}}
+    config = build_config(base, parse_assignments(assign or []))
+    name = f"{Path(data).name}-{variant}-{seed}"
+    with progress_for(console, quiet=False) as progress:
+        report = train(config, work / name, progress)
+    console.print(report["account"])
+    full = _full(config, work / f"{Path(data).name}-full-{seed}", console)
+    test = report["splits"]["test"]
+    record = Record(
+        kind="train",
+        task=report["task"],
+        method="adapler",
+        variant=variant,
+        backbone=config.model,
+        seed=seed,
+        split="test",
+        n=test["n"],
+        n_train=report["n_train"],
+        metric=report["metric"],
+        score=test["score"],
+        score_full=full["score"],
+        loss_points=100 * (full["score"] - test["score"]),
+        flops_speedup=test["flops_speedup"],
+        flops_speedup_executed=test["flops_speedup_executed"],
+        flops_speedup_padded=test["flops_speedup_padded"],
+        flops_speedup_authors=test["flops_speedup_authors"],
+        threads=torch.get_num_threads(),
+        config=report["config"],
+    )
+    baseline = Record(
+        kind="train",
+        task=report["task"],
+        method="full",
+        variant=f"{full['epochs']} epochs at {full['lr']:g}",
+        backbone=config.model,
+        seed=seed,
+        split="test",
+        n=test["n"],
+        n_train=report["n_train"],
+        metric=report["metric"],
+        score=full["score"],
+        score_full=full["score"],
+        loss_points=0.0,
+        flops_speedup=1.0,
+        threads=torch.get_num_threads(),
+        config=full,
+    )
+    write_records(RESULTS / f"train-{report['task']}-{variant}-{seed}.json", [record, baseline])
+    console.print(
+        f"{report['task']} seed {seed}: {report['metric']} {100 * test['score']:.2f} at {test['flops_speedup']:.2f}x, "
+        f"full {100 * full['score']:.2f}, loss {record.loss_points:.2f}"
+    )
+
+
+def _full(config: TrainConfig, folder: Path, console: Console) -> dict[str, Any]:
+    """The better of two full-length fine-tunings by dev score; computed once per task, seed and settings."""
+    epochs = config.finetune.epochs + config.reduce.epochs
+    asked = {"epochs": epochs, "n_train": config.data.train_limit, "seed": config.run.seed}
+    file = folder / "full.json"
+    if file.exists():
+        found: dict[str, Any] = json.loads(file.read_text())
+        if all(found.get(key) == value for key, value in asked.items()):
+            return found
+    best: dict[str, Any] = {}
+    for lr in FULL_RATES:
+        prepared = prepare(config)
+        quiet = Silent()
+        session = Session(Snapshots(folder / f"snapshots-{lr:g}", 1, quiet.say), quiet, snapshot_seconds=1e9)
+        settings = FinetuneSettings(epochs=epochs, lr=lr, batch_size=config.finetune.batch_size, checkpoints=1)
+        phase = Finetune(prepared, settings, config.run, session, folder / f"weights-{lr:g}", None)
+        session.run(phase, None)
+        console.print(f"full length at {lr:g}: dev {[round(100 * s, 2) for s in phase.scores]}")
+        if not best or max(phase.scores) > best["dev"]:
+            phase.load_epoch(phase.best()[-1])
+            test = prepared.dataset.test
+            if test is None or prepared.test is None:
+                raise SystemExit("the data has no test split")
+            predictions = run(prepared.backbone, None, prepared.test).predictions
+            reached = score(prepared.dataset.metric, test.labels, predictions)
+            best = {**asked, "lr": lr, "dev": max(phase.scores), "score": reached}
+    folder.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(best))
+    return best
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,7 @@
+"""`python -m adapler`."""
+
+from __future__ import annotations
+
+from adapler.cli import main
+
+main()

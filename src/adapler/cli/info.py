@@ -1,0 +1,129 @@
+"""`adapler info`: what a model folder holds, read without torch."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from adapler.cli.shared import open_folder
+
+if TYPE_CHECKING:
+    from adapler.folder import Folder
+
+
+def info(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A model folder, or a hub id.")],
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")] = False,
+) -> None:
+    """Check a model folder and show what it holds.
+
+    \b
+    adapler info ./model
+    adapler info ./model --json
+    """
+    description = describe(open_folder(model))
+    if as_json:
+        typer.echo(json.dumps(description))
+    else:
+        _print_tables(description)
+
+
+def describe(folder: Folder) -> dict[str, Any]:
+    """Everything about a checked folder. The entries from `method` on are there only where it is reduced."""
+    config, reduction = folder.config, folder.reduction
+    description: dict[str, Any] = {
+        "path": str(folder.path),
+        "model_type": config["model_type"],
+        "layers": config.get("num_hidden_layers"),
+        "hidden_size": config.get("hidden_size"),
+        "labels": _labels(config),
+        "max_length": _max_length(folder),
+        "parameters": sum(_parameters(file) for file in _weight_files(folder.path)),
+        "reduced": reduction is not None,
+    }
+    if reduction is None:
+        return description
+    from safetensors import safe_open
+
+    from adapler.folder import REDUCTION_JSON, REDUCTION_TENSORS
+
+    tensors = folder.path / REDUCTION_TENSORS
+    description |= {
+        "method": reduction.method,
+        "settings": reduction.settings.model_dump(),
+        "reduction_parameters": _parameters(tensors),
+        "format_version": json.loads((folder.path / REDUCTION_JSON).read_text(encoding="utf-8"))["format_version"],
+    }
+    with safe_open(tensors, framework="numpy") as opened:
+        for name in sorted(opened.keys()):
+            if "." not in name:  # the method's own numbers a layer; the weights of its parts have dotted names
+                description[name] = [float(str(number)) for number in opened.get_tensor(name)]
+    return description
+
+
+def _labels(config: dict[str, Any]) -> list[str]:
+    labels = config.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"}  # transformers does not write its default down
+    return [labels[key] for key in sorted(labels, key=lambda key: (len(key), key))]
+
+
+def _max_length(folder: Folder) -> int | None:
+    """Tokens read of a text: the least of what the reduction, the positions and the tokenizer say."""
+    file = folder.path / "tokenizer_config.json"
+    stated: list[Any] = [folder.config.get("max_position_embeddings")]
+    if folder.reduction is not None:
+        stated.append(folder.reduction.max_length)
+    elif file.is_file():
+        stated.append(json.loads(file.read_text(encoding="utf-8")).get("model_max_length"))
+    return min((int(length) for length in stated if isinstance(length, int | float)), default=None)
+
+
+def _weight_files(path: Path) -> list[Path]:
+    from adapler.folder import SHARDS, WEIGHTS
+
+    if (path / WEIGHTS).exists():
+        return [path / WEIGHTS]
+    shards = json.loads((path / SHARDS).read_text(encoding="utf-8"))["weight_map"]
+    return [path / name for name in sorted(set(shards.values()))]
+
+
+def _parameters(file: Path) -> int:
+    from adapler.folder import read_header
+
+    return sum(math.prod(entry["shape"]) for entry in read_header(file).values() if "F" in entry["dtype"])
+
+
+def _print_tables(description: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    layers = description["layers"]
+    by_layer = {name: value for name, value in description.items() if name != "labels" and isinstance(value, list)}
+    facts = Table(show_header=False)
+    for name, value in description.items():
+        if name == "settings":
+            facts.add_row(name, Text(", ".join(f"{key} {number}" for key, number in value.items())))
+        elif name not in by_layer:
+            facts.add_row(name.replace("_", " "), Text(_shown(value)))  # Text: square brackets of a label are no markup
+    console = Console()
+    console.print(facts)
+    if not by_layer:
+        return
+    numbers = Table("layer", *by_layer)
+    for layer in range(layers):
+        # a list that is shorter leaves out the first layers: theta has none for the first
+        cells = [value[layer - layers] if layers - layer <= len(value) else "" for value in by_layer.values()]
+        numbers.add_row(str(layer), *(f"{cell:.4g}" if cell != "" else "" for cell in cells))
+    console.print(numbers)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return ", ".join(value) if isinstance(value, list) else str(value)

@@ -1,0 +1,210 @@
+"""`adapler predict`: the texts of a file in, one row a text out. Flat memory; torch comes last, after every check."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from adapler.cli.shared import Output, note, open_folder, open_output
+from adapler.errors import BadConfig
+
+if TYPE_CHECKING:
+    from adapler.classifier import Prediction
+
+
+class Format(StrEnum):
+    """Of the input."""
+
+    auto = "auto"
+    lines = "lines"
+    csv = "csv"
+    tsv = "tsv"
+    jsonl = "jsonl"
+    parquet = "parquet"
+
+
+class To(StrEnum):
+    """Of the output."""
+
+    jsonl = "jsonl"
+    csv = "csv"
+
+
+@dataclass
+class Summary:
+    """What a whole run did."""
+
+    texts: int = 0
+    truncated: int = 0
+    """Texts longer than the model reads."""
+    seconds: float = 0.0
+    """Reading, predicting and writing; without loading the model."""
+    flops: int = 0
+    flops_full: int = 0
+
+    @property
+    def flops_speedup(self) -> float:
+        """How many times fewer FLOPs than at full length, over all texts together."""
+        return self.flops_full / self.flops
+
+    def add(self, prediction: Prediction) -> None:
+        """Count one more text in."""
+        self.texts += 1
+        self.truncated += prediction.truncated
+        self.flops += prediction.flops
+        self.flops_full += prediction.flops_full
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON holds it."""
+        return {**asdict(self), "flops_speedup": self.flops_speedup}
+
+
+def predict(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A model folder, or a hub id.")],
+    source: Annotated[str, typer.Argument(metavar="INPUT", help="A data file, or - for standard input.")],
+    out: Annotated[Path | None, typer.Option(help="Write here, whole or not at all.  [default: standard output]")] = None,
+    source_format: Annotated[Format, typer.Option("--format", help="Of INPUT; auto goes by the name's ending.")] = Format.auto,
+    to: Annotated[To, typer.Option(help="Format of the output.")] = To.jsonl,
+    text: Annotated[str | None, typer.Option(metavar="COL", help="Text column.  [default: text, or the only one]")] = None,
+    pair: Annotated[str | None, typer.Option(metavar="COL", help="Second texts.  [default: text_pair, if there]")] = None,
+    max_length: Annotated[int | None, typer.Option(min=3, help="Tokens to read of a text.  [default: the model's]")] = None,
+    token_budget: Annotated[int | None, typer.Option(min=1, help="Tokens a batch.  [default: 4096]")] = None,
+    device: Annotated[str, typer.Option(help="A torch device.")] = "cpu",
+    tokens: Annotated[bool, typer.Option("--tokens", help="Also each text's tokens and which entered each layer.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="With --out: a summary on standard output.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Neither progress nor summary for people.")] = False,
+) -> None:
+    """Classify the texts of a file, one output row a text, in order.
+
+    \b
+    adapler predict ./model reviews.csv --out answers.jsonl
+    adapler predict ./model pairs.jsonl --text premise --pair hypothesis --to csv
+    zcat texts.gz | adapler predict ./model - | head -3
+
+    INPUT may be text lines, CSV or TSV with a header, JSON lines (these also as .gz) or parquet.
+    """
+    from adapler.data.files import STDIN, read_texts
+
+    if tokens and to is To.csv:
+        raise BadConfig("--tokens does not fit into CSV; leave out --to csv")
+    if out is not None and _same_file(out, Path(source)):
+        raise BadConfig(f"--out {out} is the input itself; choose another file")
+    folder = open_folder(model)
+    # A file is read twice: a bad row at its end is told at once, not after hours, and the time left is known.
+    total = (
+        None
+        if source == STDIN or _is_pipe(Path(source))
+        else sum(1 for _ in read_texts(source, format=source_format, text=text, pair=pair))
+    )
+    with open_output(out) as output:
+        from adapler.classifier import TOKEN_BUDGET, Classifier
+
+        _check_device(device)
+        budget = TOKEN_BUDGET if token_budget is None else token_budget
+        classifier = Classifier.from_pretrained(folder.path, max_length=max_length, token_budget=budget, device=device)
+        write = _csv_rows(output, classifier.labels) if to is To.csv else _json_rows(output, tokens)
+        summary = Summary()
+        start = time.perf_counter()
+        with _progress(total, shown=_bar_fits(out) and not quiet) as advance:
+            for prediction in classifier(read_texts(source, format=source_format, text=text, pair=pair)):
+                write(prediction)
+                summary.add(prediction)
+                advance()
+        output.finish()
+        summary.seconds = time.perf_counter() - start
+    if not quiet:
+        cut = f", {summary.truncated} cut at {classifier.max_length} tokens" if summary.truncated else ""
+        note(f"{summary.texts} texts in {summary.seconds:.2f} s, flops_speedup {summary.flops_speedup:.2f}{cut}")
+    if as_json and out is not None:
+        typer.echo(json.dumps({"model": str(folder.path), "input": source, "out": str(out), **summary.to_dict()}))
+
+
+def _same_file(one: Path, other: Path) -> bool:
+    try:
+        return one.samefile(other)
+    except OSError:  # one of them is not there, or cannot be looked at; opening it will say so
+        return False
+
+
+def _is_pipe(path: Path) -> bool:
+    try:
+        return path.is_fifo()
+    except OSError:
+        return False
+
+
+def _json_rows(output: Output, tokens: bool) -> Callable[[Prediction], None]:
+    def write(prediction: Prediction) -> None:
+        row: dict[str, Any] = {
+            "label": prediction.label,
+            "score": prediction.score,
+            "scores": prediction.scores,
+            "n_tokens": len(prediction.tokens),
+            "tokens_kept": prediction.lengths,
+            "flops": prediction.flops,
+            "flops_full": prediction.flops_full,
+            "truncated": prediction.truncated,
+        }
+        if tokens:
+            row |= {"tokens": prediction.tokens, "kept": prediction.kept}
+        output.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+    return write
+
+
+def _csv_rows(output: Output, labels: list[str]) -> Callable[[Prediction], None]:
+    writer = csv.writer(output, lineterminator="\n")
+    counted = ("n_tokens", "tokens_kept_last", "flops", "flops_full", "truncated")
+    writer.writerow(["label", "score", *counted, *(f"score_{label}" for label in labels)])
+
+    def write(prediction: Prediction) -> None:
+        counts = (len(prediction.tokens), prediction.lengths[-1], prediction.flops, prediction.flops_full)
+        scores = (prediction.scores[label] for label in labels)
+        writer.writerow([prediction.label, prediction.score, *counts, str(prediction.truncated).lower(), *scores])
+
+    return write
+
+
+def _check_device(device: str) -> None:
+    import torch
+
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).splitlines()[0][:200]
+        raise BadConfig(f"--device {device!r} cannot be used here ({reason}); cpu always can") from error
+
+
+def _bar_fits(out: Path | None) -> bool:
+    """Whether a bar on stderr has a terminal to itself."""
+    return sys.stderr.isatty() and (out is not None or not sys.stdout.isatty())
+
+
+@contextmanager
+def _progress(total: int | None, *, shown: bool) -> Iterator[Callable[[], None]]:
+    """Gives a function to call once a text."""
+    if not shown:
+        yield lambda: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TextColumn, TimeRemainingColumn
+    from rich.text import Text
+
+    class Rate(TextColumn):
+        def render(self, task: Task) -> Text:
+            return Text("" if task.speed is None else f"{task.speed:.0f} texts/s")
+
+    columns = (BarColumn(), MofNCompleteColumn(), Rate(""), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False, redirect_stderr=False) as bar:
+        task = bar.add_task("texts", total=total)
+        yield lambda: bar.advance(task)
