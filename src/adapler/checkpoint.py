@@ -241,7 +241,7 @@ def _sync(path: Path) -> None:
 
 
 def _exchange(new: Path, old: Path) -> None:
-    """Swap two folders in one step where the system can (Linux); elsewhere in two renames."""
+    """Swap two folders in one step where the system can (Linux); elsewhere in two renames, and the old one is removed."""
     rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     here = -100  # AT_FDCWD
     if rename is not None and rename(here, os.fsencode(new), here, os.fsencode(old), _EXCHANGE) == 0:
@@ -253,4 +253,4 @@ def _exchange(new: Path, old: Path) -> None:
     except BaseException:
         aside.rename(old)
         raise
-    aside.rename(new)
+    shutil.rmtree(aside, ignore_errors=True)

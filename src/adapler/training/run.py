@@ -28,10 +28,13 @@ from adapler.evaluation.outcome import class_weights, run, score
 from adapler.folder import REDUCTION_JSON
 from adapler.methods.adapler import AdapLeR
 from adapler.methods.base import Reducer
+from adapler.methods.settings import ETA_RANGE
 from adapler.records import commit, machine, today, versions
 from adapler.training.finetune import Finetune
+from adapler.training.progress import Silent
 from adapler.training.reduce import Reduce
 from adapler.training.saliency import PART_TEXTS, extract
+from adapler.training.selection import Point, choose_point
 from adapler.training.session import Progress, Session
 from adapler.training.setup import Prepared, load_backbone, prepare
 from adapler.training.snapshot import Snapshots, sync
@@ -39,6 +42,8 @@ from adapler.training.snapshot import Snapshots, sync
 CONFIG_FILE = "train.json"
 REPORT_FILE = "report.json"
 WORK = "work"
+SCALES = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5)
+"""Of all thresholds, tried on dev before the model is written."""
 CURVE_SCALES = (0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5)
 EXAMPLES = 20
 _PART_STEPS = 3 * PART_TEXTS // 64
@@ -64,9 +69,10 @@ class SplitResult:
         return 100 * (self.score_full - self.score)
 
 
-def train(config: TrainConfig, out: str | Path, progress: Progress) -> dict[str, Any]:
+def train(config: TrainConfig, out: str | Path, progress: Progress | None = None) -> dict[str, Any]:
     """Run all phases into the folder `out`, or go on where a stopped run left it; returns the report."""
     out = Path(out)
+    progress = progress or Silent()
     torch.set_flush_denormal(True)  # denormal floats make a CPU crawl
     finished = _claim(config, out, progress)
     if finished is not None:
@@ -149,11 +155,12 @@ def _finish(
     full = {name: run(prepared.backbone, None, texts).predictions for name, (texts, _) in splits.items()}
     checkpoint.save(out / FULL_FOLDER, prepared.backbone, prepared.tokenizer, None, prepared.max_length, overwrite=True)
     reduce.load_best()
+    point = _settle(config, prepared, reduce)
     results = {
         name: _result(dataset.metric, prepared.backbone, reduce.reducer, texts, examples.labels, full[name])
         for name, (texts, examples) in splits.items()
     }
-    kept = reduce.kept or {}
+    kept = {**(reduce.kept or {}), "within_margin": point.score > reduce.selection.threshold}
     report: dict[str, Any] = {
         "account": _account(dataset.metric, results, kept),
         "task": dataset.name,
@@ -161,6 +168,7 @@ def _finish(
         "n_train": len(dataset.train),
         "within_margin": kept.get("within_margin", False),
         "kept_epoch": kept.get("epoch"),
+        "kept_scale": point.scale,
         "splits": {name: {**vars(result), "loss_points": result.loss_points} for name, result in results.items()},
         "curve": _curve(dataset.metric, prepared, reduce.reducer),
         "examples": _examples(prepared, reduce.reducer, full["dev"]),
@@ -176,6 +184,21 @@ def _finish(
     _install_model(out, prepared, reduce.reducer)
     _write_json(out / REPORT_FILE, report)
     return report
+
+
+def _settle(config: TrainConfig, prepared: Prepared, reduce: Reduce) -> Point:
+    """Move the kept epoch's thresholds to the operating point that dev says the user wants, and say which."""
+    low, high = ETA_RANGE
+    eta = reduce.reducer.eta.detach()
+    points = []
+    for scale in SCALES:
+        if float(eta.min()) * scale >= low and float(eta.max()) * scale <= high:
+            outcome = run(prepared.backbone, reduce.reducer, prepared.dev, scale=scale)
+            reached = score(prepared.dataset.metric, prepared.dataset.dev.labels, outcome.predictions)
+            points.append(Point(scale, reached, outcome.speedups.flops_speedup))
+    chosen = choose_point(points, reduce.selection.threshold, config.steer.target_speedup)
+    eta.mul_(chosen.scale)  # shares the parameter's memory
+    return chosen
 
 
 def _curve(metric: str, prepared: Prepared, reducer: Reducer) -> list[dict[str, float]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,6 +12,28 @@ MARGIN = 0.01
 def best_epochs(scores: Sequence[float], count: int = 3) -> list[int]:
     """0-based epochs of the `count` best dev scores, worst first; of equal scores the later epoch is the better one."""
     return sorted(range(len(scores)), key=lambda epoch: scores[epoch])[-count:]
+
+
+@dataclass(frozen=True)
+class Point:
+    """An operating point measured on dev: all thresholds times `scale`."""
+
+    scale: float
+    score: float
+    speedup: float
+
+
+def choose_point(points: Sequence[Point], threshold: float, target_speedup: float | None) -> Point:
+    """Of the points whose score exceeds `threshold`, the fastest, or the one nearest to a speedup that was asked for.
+
+    If none does, the best-scoring point; of equals the faster one.
+    """
+    within = [point for point in points if point.score > threshold]
+    if not within:
+        return max(points, key=lambda point: (point.score, point.speedup))
+    if target_speedup is None:
+        return max(within, key=lambda point: point.speedup)
+    return min(within, key=lambda point: abs(math.log(point.speedup / target_speedup)))
 
 
 @dataclass
