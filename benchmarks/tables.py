@@ -1,7 +1,7 @@
 """The tables of README.md and docs, written from benchmarks/results so that no published number is typed by hand.
 
 A page marks a place with `<!-- table:NAME -->` and `<!-- end -->`; between them goes what NAME's function below makes of
-results/NAME.json. `--check` writes nothing and fails where a page differs from what it would write.
+its files in results/ (or of the code itself, for the settings). `--check` writes nothing and fails where a page differs.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from adapler.config import Settings, TrainConfig
+
 ROOT = Path(__file__).parents[1]
 RESULTS = Path(__file__).parent / "results"
 MISSING = "*not measured yet*"
@@ -22,8 +24,11 @@ _BLOCK = re.compile(r"(?P<open><!-- table:(?P<name>[\w-]+) -->\n).*?(?P<close><!
 Records = list[dict[str, Any]]
 
 
-def packed(records: Records) -> str:
+def packed() -> str:
     """Speed of the packed engine beside transformers, all at full length."""
+    records = read("packed.json")
+    if not records:
+        return MISSING
     by_sorted = next((record["value"] for record in records if "sorted" in record["variant"]), None)
     lines = [
         "| full length, nothing removed | batch | texts/s | spread | vs padded | vs sorted |",
@@ -45,7 +50,68 @@ def packed(records: Records) -> str:
     return "\n".join([*lines, "", f"{first['backbone']}, {sample}; {_conditions(first)}"])
 
 
-TABLES: dict[str, Callable[[Records], str]] = {"packed": packed}
+def proofs() -> str:
+    """What `make prove` ran, at the stated counts."""
+    records = read("prove-*.json")
+    if not records:
+        return MISSING
+    lines = ["| proof | cases | result |", "|---|---:|---|"]
+    for record in records:
+        detail = ", ".join(f"{key} {value}" for key, value in (record.get("config") or {}).items() if isinstance(value, int))
+        shown = f"{record['value']:g} {record['unit']}" + (f" ({detail})" if detail else "")
+        lines.append(f"| {record['variant']} | {record.get('n', '')} | {shown} |")
+    return "\n".join([*lines, "", f"{records[0]['machine']}; {records[0]['date']}."])
+
+
+def training() -> str:
+    """Real runs: reduced against full length, on test."""
+    records = [record for record in read("train-*.json") if record["method"] == "adapler"]
+    if not records:
+        return MISSING
+    lines = [
+        "| task | train | seed | metric | full | reduced | loss | FLOPs speedup | settings |",
+        "|---|---:|---:|---|---:|---:|---:|---:|---|",
+    ]
+    for record in records:
+        cells = (
+            record["task"],
+            str(record["n_train"]),
+            str(record["seed"]),
+            record["metric"],
+            f"{100 * record['score_full']:.1f}",
+            f"{100 * record['score']:.1f}",
+            f"{record['loss_points']:+.1f}",
+            f"{record['flops_speedup']:.2f}x",
+            record["variant"],
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(
+        [*lines, "", f"{records[0]['backbone']}; test split, one look; {records[0]['machine']}; {records[0]['date']}."]
+    )
+
+
+def settings() -> str:
+    """Every setting of a training run with its default and its one description."""
+    lines = ["| setting | default | meaning |", "|---|---|---|"]
+    for name, info in TrainConfig.model_fields.items():
+        group = info.default
+        fields = {name: info} if not isinstance(group, Settings) else type(group).model_fields
+        for field, inner in fields.items():
+            full = field if field == name else f"{name}.{field}"
+            default = "" if inner.default in (None, "") else f"`{inner.default}`"
+            lines.append(f"| `{full}` | {default} | {inner.description} |")
+    return "\n".join(lines)
+
+
+TABLES: dict[str, Callable[[], str]] = {"packed": packed, "proofs": proofs, "training": training, "settings": settings}
+
+
+def read(pattern: str) -> Records:
+    """The records of every results file of that name, in order of the files' names."""
+    found: Records = []
+    for file in sorted(RESULTS.glob(pattern)):
+        found += json.loads(file.read_text(encoding="utf-8"))
+    return found
 
 
 def pages() -> Iterator[Path]:
@@ -59,8 +125,7 @@ def rendered(name: str) -> str:
     """The table of that name as it has to stand on a page."""
     if name not in TABLES:
         sys.exit(f"no table {name!r}; known: {', '.join(TABLES)}. Add its function to benchmarks/tables.py")
-    file = RESULTS / f"{name}.json"
-    return TABLES[name](json.loads(file.read_text(encoding="utf-8"))) if file.exists() else MISSING
+    return TABLES[name]()
 
 
 def filled(page: str) -> str:

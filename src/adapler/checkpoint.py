@@ -15,14 +15,14 @@ from typing import Any
 from adapler.backbones import view
 from adapler.backbones.base import Backbone
 from adapler.errors import AdaplerError, BadModel
-from adapler.folder import CONFIG_JSON, REDUCTION_TENSORS, Folder, Reduction, check_folder, write_reduction
+from adapler.folder import CONFIG_JSON, REDUCTION_TENSORS, Folder, Reduction, check_folder, printable, write_reduction
 from adapler.methods import METHODS
 from adapler.methods.base import Reducer
 
 _HUB_FILES = ["*.json", "*.safetensors", "*.txt", "*.model"]
 _HUB_SECONDS = 5
 _SLACK = 2  # a shared layer or a tied weight is stored once
-_UNKNOWN = "\ue000"  # for private use: in no vocabulary
+_UNKNOWN = "\U0002a6a5"  # a character so rare that it is in no vocabulary
 _EXCHANGE = 2  # RENAME_EXCHANGE of renameat2(2)
 
 
@@ -185,15 +185,16 @@ def _load_tokenizer(folder: Folder, backbone: Backbone) -> Any:
     tokenizer = AutoTokenizer.from_pretrained(folder.path, local_files_only=True, trust_remote_code=False)
     if not tokenizer.is_fast:
         raise BadModel(f"{folder.path} has only a slow tokenizer; save a fast one (tokenizer.json) into the folder")
-    tokenizer.backend_tokenizer.no_padding()  # both are set anew at each call
-    tokenizer.backend_tokenizer.no_truncation()
-    nothing, unknown = (tokenizer.backend_tokenizer.encode(text).ids for text in ("", _UNKNOWN))
+    engine = tokenizer.backend_tokenizer
+    engine.no_padding()  # both are set anew at each call
+    engine.no_truncation()
+    nothing, unknown = engine.encode("").ids, engine.encode(_UNKNOWN, _UNKNOWN).ids
     if not nothing:
         raise BadModel(
             f"{folder.path}: the tokenizer puts no special tokens around a text; save the model's own tokenizer into it"
         )
     known = backbone.model.get_input_embeddings().num_embeddings
-    highest = max(*tokenizer.get_vocab().values(), *nothing, *unknown)
+    highest = max([*tokenizer.get_vocab().values(), *nothing, *unknown])
     if highest >= known:
         raise BadModel(
             f"{folder.path}: the tokenizer numbers tokens up to {highest}, the model knows 0 to {known - 1}; "
@@ -229,7 +230,7 @@ def typed(path: Path, what: str) -> Iterator[None]:
 
 
 def _reason(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
+    return printable((str(error).strip() or type(error).__name__).splitlines()[0])
 
 
 def _sync(path: Path) -> None:

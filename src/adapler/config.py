@@ -56,6 +56,7 @@ class ReduceSettings(Settings):
     lr: float = Field(5e-5, gt=0, le=1, description="Peak learning rate of the network.")
     predictor_lr: float | None = Field(None, gt=0, le=1, description="Of the predictors; by default larger for short runs.")
     threshold_lr: float | None = Field(None, gt=0, le=1, description="Of eta and theta; by default larger for short runs.")
+    threshold_memory: float | None = Field(None, gt=0, lt=1, description="Second beta of their Adam; by default a tenth epoch.")
     batch_size: int = Field(32, ge=1, description="Texts per update.")
     weight_decay: float = Field(0.01, ge=0, description="Decoupled decay of all but norms and biases.")
     warmup: float = Field(0.06, ge=0, lt=1, description="Share of updates over which the rates rise.")
@@ -87,7 +88,7 @@ class RunSettings(Settings):
     accumulate: int = Field(1, ge=1, description="Batches per update.")
     snapshot_seconds: float = Field(60.0, ge=0, description="Write a snapshot at least this often (0: after every update).")
     keep: int = Field(2, ge=1, description="Snapshots kept.")
-    tracker: str | None = Field(None, description="Log to an accelerate tracker by name: tensorboard, wandb, trackio.")
+    report_examples: bool = Field(True, description="Put dev texts into the report.")
 
 
 class TrainConfig(Settings):

@@ -137,6 +137,11 @@ def read_header(file: Path) -> dict[str, dict[str, Any]]:
     return header
 
 
+def printable(text: str) -> str:
+    """Line breaks, control and half characters as their escapes: what a message quotes must not rule a terminal or a log."""
+    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
+
+
 def _checked(path: Path) -> Folder:
     if not path.exists():
         raise BadModel(f"no model folder {str(path)!r}; give a folder written by save_pretrained, or a hub id")
@@ -396,6 +401,4 @@ def _short(value: Any) -> str:
 
 
 def _damaged(file: Path, what: str) -> BadModel:
-    """`what` may quote the file: line breaks and half characters in it must not reach a terminal or a log."""
-    quoted = " ".join(what.split()).encode("utf-8", "backslashreplace").decode()
-    return BadModel(f"{file} {quoted}; restore the file or save the model again")
+    return BadModel(f"{file} {printable(what)}; restore the file or save the model again")

@@ -24,8 +24,8 @@ LAYERS = (
     ("backbones", "methods"),
     ("engine",),
     ("folder", "checkpoint"),
-    ("training", "evaluation", "dial", "runtimes"),
-    ("classifier", "report", "bench"),
+    ("report", "training", "evaluation", "dial", "runtimes"),
+    ("classifier", "bench"),
     ("study", "serve", "scale", "demo", "cli", "__main__"),
 )
 """Lowest first. A module may import from the lines before its own and from its own line; all may import the package itself,

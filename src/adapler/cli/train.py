@@ -26,6 +26,7 @@ def train(
     keep: Annotated[int | None, typer.Option(help="Snapshots kept.")] = None,
     class_weights: Annotated[bool, typer.Option("--class-weights", help="Weigh rare classes more.")] = False,
     device: Annotated[str | None, typer.Option(help="Torch device.")] = None,
+    no_examples: Annotated[bool, typer.Option("--no-examples", help="Keep dev texts out of the report.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
@@ -45,7 +46,7 @@ def train(
         "model": model,
         "data": {"source": data, "text": text, "pair": pair, "label": label, "class_weights": class_weights or None},
         "steer": {"target_speedup": target_speedup, "max_loss": max_loss},
-        "run": {"seed": seed, "keep": keep, "device": device},
+        "run": {"seed": seed, "keep": keep, "device": device, "report_examples": False if no_examples else None},
     }
     layers = [_preset(preset, data), read_config(config) if config else {}, _given(flags), parse_assignments(assign or [])]
     resolved = build_config(*layers)

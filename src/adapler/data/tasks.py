@@ -40,6 +40,7 @@ def _paper(
             "lr": 3e-5,
             "predictor_lr": 3e-5,
             "threshold_lr": 5e-4,
+            "threshold_memory": 0.999,
             "batch_size": batch,
             "gamma": gamma,
             "phi": phi,

@@ -15,7 +15,7 @@ PIECE = "##"
 """How WordPiece marks a token that goes on with the word before."""
 LEVELS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 """Where one shade ends and the next begins, in equal shares."""
-_GRID_COLUMNS = 165  # letters, gaps included, that fit beside each other on a wide page
+_GRID_COLUMNS = 128  # letters, gaps included, that fit beside each other where the page still shows columns
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,32 +19,16 @@ from adapler.report.heatmap import LEVELS, picture
 from adapler.report.svg import Mark, Series, Spot, Tick, bar_chart, curve_chart, line_chart
 
 _TEMPLATE = "report.html.j2"
-_MEASURES = (
-    ("texts", "n", "How many were measured."),
-    ("score_full", "score_full", "The full-length model it was made from, in points."),
-    ("score", "score", "The reduced model, in points."),
-    ("loss_points", "loss_points", "Points lost by reduction; below 0, won."),
-    (
-        "flops_speedup",
-        "flops_speedup",
-        "FLOPs of the full model over those of the reduced one, its predictors included. No padding.",
-    ),
-    (
-        "flops_speedup_executed",
-        "flops_speedup_executed",
-        "As really computed: on both sides the last layer runs on the pooled token alone.",
-    ),
-    (
-        "flops_speedup_padded",
-        "flops_speedup_padded",
-        "The full model is also charged with padding to the longest text of a batch.",
-    ),
-    (
-        "flops_speedup_authors",
-        "flops_speedup_authors",
-        "By the counter published with the paper, slips included; to compare with the paper only.",
-    ),
-)
+_MEASURES = {
+    "n": "Texts measured.",
+    "score_full": "The full-length model it was made from, in points.",
+    "score": "The reduced model, in points.",
+    "loss_points": "Points lost by reduction; below 0, won.",
+    "flops_speedup": "FLOPs of the full model over those of the reduced one, its predictors included. No padding.",
+    "flops_speedup_executed": "As really computed: on both sides the last layer runs on the pooled token alone.",
+    "flops_speedup_padded": "The full model is also charged with padding to the longest text of a batch.",
+    "flops_speedup_authors": "By the counter published with the paper, slips included; to compare with the paper only.",
+}
 
 
 @dataclass(frozen=True)
@@ -62,11 +47,15 @@ def write_report(report: dict[str, Any], path: Path, *, examples: bool = True) -
     """
     page = _render(report, examples)
     staging = path.with_name(path.name + ".tmp")
-    with staging.open("w", encoding="utf-8", errors="replace") as stream:
-        stream.write(page)
-        stream.flush()
-        os.fsync(stream.fileno())
-    staging.replace(path)
+    try:
+        with staging.open("w", encoding="utf-8", errors="replace") as stream:
+            stream.write(page)
+            stream.flush()
+            os.fsync(stream.fileno())
+        staging.replace(path)
+    except BaseException:
+        staging.unlink(missing_ok=True)
+        raise
 
 
 def _render(report: dict[str, Any], examples: bool) -> str:
@@ -80,7 +69,7 @@ def _render(report: dict[str, Any], examples: bool) -> str:
     stories = report.get("examples") if examples else None
     reducing = [row for row in report["history"] if row["phase"] == "reduce"]
     return environment.get_template(_TEMPLATE).render(
-        report=report,
+        report={key: value for key, value in report.items() if key != "examples"},
         measures=_measures(report["splits"]),
         tokens=[_tokens_chart(name, split) for name, split in report["splits"].items()],
         kept=_kept(report),
@@ -98,10 +87,10 @@ def _render(report: dict[str, Any], examples: bool) -> str:
 def _measures(splits: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str, list[str]]]:
     """Rows of the first table: name, explanation, a value for each split. Measures that no split has are left out."""
     rows = []
-    for name, key, meaning in _MEASURES:
+    for key, meaning in _MEASURES.items():
         values = [split.get(key) for split in splits.values()]
         if any(value is not None for value in values):
-            rows.append((name, meaning, ["–" if value is None else _measure(key, value) for value in values]))
+            rows.append((key, meaning, ["–" if value is None else _measure(key, value) for value in values]))
     return rows
 
 
@@ -110,7 +99,9 @@ def _measure(key: str, value: float) -> str:
         return str(value)
     if key.startswith("score"):
         return f"{100 * value:.2f}"
-    return f"{value:.2f}x" if key.startswith("flops") else f"{value:+.2f}".replace("-", "−")
+    if key.startswith("flops"):
+        return f"{value:.2f}x"
+    return f"{value:+.2f}".replace("-", "−") if round(value, 2) else "0.00"
 
 
 def _tokens_chart(name: str, split: Mapping[str, Any]) -> Chart:
@@ -125,16 +116,17 @@ def _tokens_chart(name: str, split: Mapping[str, Any]) -> Chart:
 
 
 def _kept(report: dict[str, Any]) -> str:
-    """Which epoch the model is."""
+    """Which epoch the model is, and whether it does what was asked."""
     epochs = sum(row["phase"] == "reduce" for row in report["history"])
     if report["kept_epoch"] is None:
         return ""
-    why = (
-        "the fastest whose dev score stayed within the allowed loss"
-        if report["within_margin"]
-        else "the best-scoring one, since none stayed within the allowed dev loss"
+    scale = report.get("kept_scale", 1.0)
+    scaled = "" if scale == 1 else f"; its thresholds (eta) were then multiplied by {scale:g}, chosen on dev"
+    margin = "within" if report["within_margin"] else "not within"
+    return (
+        f"The model is that of epoch {report['kept_epoch'] + 1} of {epochs} of reduction, marked in the charts{scaled}. "
+        f"Its dev score is {margin} the allowed loss of {report['config']['steer']['max_loss']:g} points."
     )
-    return f"The model is that of epoch {report['kept_epoch'] + 1} of {epochs} of reduction, {why}. It is marked in the charts."
 
 
 def _progress_charts(report: dict[str, Any], reducing: Sequence[dict[str, Any]]) -> list[Chart]:
@@ -147,11 +139,12 @@ def _progress_charts(report: dict[str, Any], reducing: Sequence[dict[str, Any]])
         marks.append(Mark(float(tuned + report["kept_epoch"]), "kept"))
     scores = [(float(place), 100 * row["score"]) for place, row in enumerate(history)]
     losses = [(float(place), row["label_loss"]) for place, row in enumerate(history)]
+    score_lines, loss_lines = ([Series(points[:tuned]), Series(points[tuned:])] for points in (scores, losses))
     metric = f"dev {report['metric']}, points"
     return [
-        Chart(metric, line_chart(_told(metric, scores), [Series(scores)], both, "epoch", ceiling=100.0, marks=marks)),
+        Chart(metric, line_chart(_told(metric, scores), score_lines, both, "epoch", ceiling=100.0, marks=marks)),
         _reducing_chart(report, reducing, "dev flops_speedup", "flops_speedup"),
-        Chart("label loss", line_chart(_told("label loss", losses), [Series(losses)], both, "epoch", marks=marks)),
+        Chart("label loss", line_chart(_told("label loss", losses), loss_lines, both, "epoch", marks=marks)),
         _reducing_chart(report, reducing, "contribution loss", "contribution_loss"),
         _reducing_chart(report, reducing, "length loss", "length_loss", "soft tokens, summed over layers"),
     ]
@@ -162,7 +155,7 @@ def _threshold_charts(report: dict[str, Any], reducing: Sequence[dict[str, Any]]
         _layers_chart(report, reducing, "eta", 1, "threshold of each layer, in equal shares"),
         _layers_chart(report, reducing, "theta", 2, "of each layer but the first"),
         _reducing_chart(report, reducing, "lambda", "lambda", "steepness of soft removal; logarithmic", log=True),
-        _reducing_chart(report, reducing, "phi", "phi", "weight of the length loss; logarithmic", log=True),
+        _reducing_chart(report, reducing, "phi", "phi", "weight of the length loss; below 0 while steering back"),
     ]
 
 
@@ -170,14 +163,14 @@ def _reducing_chart(
     report: dict[str, Any], rows: Sequence[dict[str, Any]], title: str, key: str, words: str = "", *, log: bool = False
 ) -> Chart:
     """One value over the epochs of reduction."""
-    points = [(float(row["epoch"]), row[key]) for row in rows]
+    points = [(float(row["epoch"]), row[key]) for row in rows if row.get(key) is not None]
     drawing = line_chart(_told(title, points), [Series(points)], _epochs(rows), "epoch", log=log, marks=_kept_mark(report))
     return Chart(title, drawing, words)
 
 
 def _layers_chart(report: dict[str, Any], rows: Sequence[dict[str, Any]], key: str, first: int, words: str) -> Chart:
     """One value of each layer over the epochs of reduction; later layers are drawn stronger."""
-    depth = len(rows[0][key]) if rows else 0
+    depth = len(rows[0].get(key, ())) if rows else 0
     lines = [
         Series(
             [(float(row["epoch"]), row[key][place]) for row in rows],
@@ -244,7 +237,7 @@ def _cell(key: str, value: Any) -> str:
 def _level_names() -> list[str]:
     """What each shade means, palest first."""
     names = [f"{limit:g}".replace("0.25", "¼").replace("0.5", "½") for limit in LEVELS]
-    between = [f"{low}–{high}" for low, high in zip(names, names[1:], strict=False)]
+    between = [f"{low}–{high}" for low, high in pairwise(names)]
     return [f"< {names[0]}", *between, f"≥ {names[-1]}"]
 
 

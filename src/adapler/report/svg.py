@@ -8,11 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from markupsafe import Markup
 
-WIDTH, HEIGHT = 400, 230
-_LEFT, _RIGHT, _TOP, _BOTTOM = 46, 14, 18, 36
+WIDTH, HEIGHT = 400, 240
+_LEFT, _RIGHT, _TOP, _BOTTOM = 46, 14, 28, 36
 _LETTER = 6.3  # mean width of a letter at the charts' font size
 _LINE = 12  # height of a line of text
 _NOTHING = Markup('<p class="quiet">No values.</p>')
@@ -73,11 +74,11 @@ def line_chart(
     up_ticks = _log_ticks(heights) if log else _ticks(heights, ceiling)
     up = _Axis(up_ticks[0], up_ticks[-1], HEIGHT - _BOTTOM, _TOP, log)
     parts = [_frame(across, up, _thinned(x_ticks), up_ticks, x_name)]
-    for mark in marks:
-        at = across(mark.x)
+    for number, mark in enumerate(marks):
+        at, top = across(mark.x), _TOP - 5 - 12 * (number % 2)  # neighbours write on two lines
         anchor, away = ("end", -4) if at > WIDTH / 2 else ("start", 4)
-        line = Markup('<line class="mark" x1="{0}" x2="{0}" y1="{1}" y2="{2}"/>').format(at, _TOP - 8, HEIGHT - _BOTTOM)
-        parts += [line, _text(at + away, _TOP - 3, mark.text, anchor, "small")]
+        line = Markup('<line class="mark" x1="{0}" x2="{0}" y1="{1}" y2="{2}"/>').format(at, top - 8, HEIGHT - _BOTTOM)
+        parts += [line, _text(at + away, top, mark.text, anchor, "small")]
     for drawing in drawn:
         spots = [(across(x), up(y)) for x, y in drawing.points]
         parts.append(_polyline(spots, drawing.strength))
@@ -121,13 +122,14 @@ def curve_chart(label: str, spots: Sequence[Spot], x_name: str, *, ceiling: floa
     across = _Axis(x_ticks[0], x_ticks[-1], _LEFT, WIDTH - _RIGHT)
     up = _Axis(y_ticks[0], y_ticks[-1], HEIGHT - _BOTTOM, _TOP)
     parts = [_frame(across, up, [(tick, f"{tick:g}x") for tick in x_ticks], y_ticks, x_name)]
-    parts.append(_polyline([(across(spot.x), up(spot.y)) for spot in shown if spot.kind != "full"], 1.0))
+    joined = [(across(spot.x), up(spot.y)) for spot in shown if spot.kind != "full"]
+    parts.append(_polyline(joined, 1.0))
     shape = {
         "point": Markup('<circle class="dot" r="3" transform="translate({} {})"><title>{}</title></circle>'),
         "own": Markup('<path class="own" d="M0-7 7 0 0 7-7 0Z" transform="translate({} {})"><title>{}</title></path>'),
         "full": Markup('<path class="full" d="M-5-5H5V5H-5Z" transform="translate({} {})"><title>{}</title></path>'),
     }
-    taken = [_Box(across(spot.x) - 5, up(spot.y) - 5, across(spot.x) + 5, up(spot.y) + 5) for spot in shown]
+    taken = [_box_around(across(spot.x), up(spot.y), 5) for spot in shown] + _along(joined)
     for spot in sorted(shown, key=lambda spot: spot.kind == "point"):
         x, y = across(spot.x), up(spot.y)
         parts.append(shape[spot.kind].format(x, y, f"{spot.label}: {spot.y:.1f} at {spot.x:.2f}x"))
@@ -210,6 +212,19 @@ def _end_labels(ends: Sequence[tuple[float, float, str]]) -> list[Markup]:
     return labels
 
 
+def _along(spots: Sequence[Point]) -> list[_Box]:
+    """Small boxes that cover the lines between spots."""
+    boxes = []
+    for (x, y), (next_x, next_y) in pairwise(spots):
+        steps = max(1, math.ceil(math.hypot(next_x - x, next_y - y) / 4))
+        boxes += [_box_around(x + (next_x - x) * step / steps, y + (next_y - y) * step / steps, 2) for step in range(1, steps)]
+    return boxes
+
+
+def _box_around(x: float, y: float, half: float) -> _Box:
+    return _Box(x - half, y - half, x + half, y + half)
+
+
 def _room(x: float, y: float, label: str, taken: Sequence[_Box]) -> _Box | None:
     """A place for a label near (x, y) that meets nothing, or None."""
     width = len(label) * _LETTER
@@ -218,6 +233,10 @@ def _room(x: float, y: float, label: str, taken: Sequence[_Box]) -> _Box | None:
         (x - width / 2, y + 8),
         (x + 9, y - _LINE / 2),
         (x - 9 - width, y - _LINE / 2),
+        (x + 4, y - 7 - _LINE),
+        (x - 4 - width, y + 6),
+        (x - 4 - width, y - 7 - _LINE),
+        (x + 4, y + 6),
         (x - width / 2, y - 22 - _LINE),
         (x - width / 2, y + 21),
     ):
@@ -231,9 +250,9 @@ def _room(x: float, y: float, label: str, taken: Sequence[_Box]) -> _Box | None:
 def _ticks(values: Sequence[float], ceiling: float = math.inf) -> list[float]:
     """Round numbers, about five, that enclose the values; none above `ceiling`, itself round."""
     low, high = min(values), max(values)
-    if high - low < 1e-9 * max(abs(high), abs(low), 1e-9):
-        spread = abs(high) * 0.05 or 0.5
-        low, high = low - spread, high + spread
+    least = 0.005 * max(abs(low), abs(high)) or 1.0  # finer steps would need more digits than there is room for
+    if high - low < least:
+        low, high = (low + high - least) / 2, (low + high + least) / 2
     raw = (high - low) / 4
     power = 10.0 ** math.floor(math.log10(raw))
     step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= raw * 0.999)

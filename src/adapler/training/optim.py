@@ -55,9 +55,13 @@ def weight_optimizer(
     return torch.optim.AdamW(groups, lr=lr, betas=(0.9, 0.999), eps=eps, fused=True)  # a third of a step is saved on a CPU
 
 
-def threshold_optimizer(reducer: AdapLeR, lr: float = 5e-4) -> torch.optim.Adam:
-    """Adam over eta and theta. eps is tiny because past lambda 1000 their gradients are 1e-5 to 1e-8."""
-    return torch.optim.Adam([{"params": [reducer.eta, reducer.theta], "peak": lr}], lr=lr, betas=(0.9, 0.999), eps=1e-12)
+def threshold_optimizer(reducer: AdapLeR, lr: float = 5e-4, memory: float = 0.999) -> torch.optim.Adam:
+    """Adam over eta and theta. eps is tiny because past lambda 1000 their gradients are 1e-5 to 1e-8.
+
+    `memory` is Adam's second beta: gradients shrink with every growth of lambda, and one that remembers the large ones of
+    epochs ago brings eta and theta to a halt.
+    """
+    return torch.optim.Adam([{"params": [reducer.eta, reducer.theta], "peak": lr}], lr=lr, betas=(0.9, memory), eps=1e-12)
 
 
 def backward(reducer: AdapLeR, trace: Trace, losses: Losses, weights: Iterable[nn.Parameter], share: float = 1.0) -> None:

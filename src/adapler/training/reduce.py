@@ -30,7 +30,8 @@ from adapler.training.setup import Prepared
 from adapler.training.snapshot import write_tensors
 
 REDUCER = "reducer."
-_PHI_RANGE = (1e-7, 10.0)
+STEER_EVERY, STEER_TEXTS = 8, 96
+"""While steering: updates between two looks at the speedup really reached, and how many dev texts are looked at."""
 _SEED_OFFSET = 1_000_003  # phase 3 visits the data in another order than phase 1
 
 
@@ -40,9 +41,21 @@ def threshold_rate(updates: int) -> float:
     return min(max(5.0 / updates, 5e-4), 2e-2)
 
 
+def threshold_memory(updates_per_epoch: int) -> float:
+    """Adam's second beta for eta and theta, by which a tenth of an epoch is remembered; the usual 0.999 for long epochs."""
+    return min(max(1 - 10 / updates_per_epoch, 0.9), 0.999)
+
+
 def predictor_rate(updates: int, lr: float) -> float:
     """Rate of the predictors, which start from nothing: larger the fewer the updates, never below the network's own."""
     return min(max(0.75 / updates, lr), 2e-3)
+
+
+def steered_phi(phi: float, target: float, speedup: float) -> float:
+    """`phi` times how far, and on which side, a run is from its target: the whole of it a quarter below, its negative a
+    quarter above. A negative phi pays for tokens instead of charging them, so an overshoot is undone; a small positive one
+    could not, because past lambda 100 the label loss hardly reaches eta."""
+    return phi * min(max(math.log(target / speedup) / math.log(1.25), -1.0), 1.0)
 
 
 class Reduce(Phase):
@@ -81,11 +94,13 @@ class Reduce(Phase):
             predictor_lr=settings.predictor_lr or predictor_rate(self.total, settings.lr),
             weight_decay=settings.weight_decay,
         )
-        self.thresholds = optim.threshold_optimizer(reducer, settings.threshold_lr or threshold_rate(self.total))
+        self.thresholds = optim.threshold_optimizer(
+            reducer,
+            settings.threshold_lr or threshold_rate(self.total),
+            settings.threshold_memory or threshold_memory(len(self.steps(0))),
+        )
         self.updates = 0
         self.phi = settings.phi
-        self.speedup: float | None = None
-        """Running estimate of the training batches' speedup in tokens, for steering."""
         self.sums = [0.0] * 4
         self.selection = Selection(best_finetuned, margin=steer.max_loss / 100)
         self.best_score = -math.inf
@@ -106,13 +121,14 @@ class Reduce(Phase):
         return lambda_of_epoch(epoch, self.epochs, self.settings.lambda_base, self.settings.lambda_growth)
 
     def step(self, batches: list[list[int]], epoch: int) -> float:
+        self._steer()
         self.model.train()
         count, loss = sum(map(len, batches)), 0.0
         for batch in batches:
             losses, trace = self._losses(batch, epoch)
             optim.backward(self.reducer, trace, losses, self.parameters.values(), share=len(batch) / count)
             loss += float(losses.total.detach()) * len(batch) / count
-            self._observe(batch, losses, trace)
+            self._observe(losses)
         optim.clip_gradients(self.parameters.values())
         optim.clip_gradients([self.reducer.eta, self.reducer.theta])
         factor = learning_rate_factor(self.updates, self.total, self.settings.warmup * self.total)
@@ -147,7 +163,8 @@ class Reduce(Phase):
         }
         self.sums = [0.0] * 4
         speedup = outcome.speedups.flops_speedup
-        passed = self.selection.offer(reached, speedup)
+        # Asked for a speed, the run steers towards it and the longest-trained model is the one wanted; else the fastest is.
+        passed = self.selection.offer(reached, speedup if self.steer.target_speedup is None else epoch + 1.0)
         if passed or (self.selection.best_speedup == 0 and reached > self.best_score):
             weights = {MODEL + name: tensor for name, tensor in self.model.state_dict().items()}
             write_tensors(self.best_file, weights | {REDUCER + n: t for n, t in self.reducer.state_dict().items()})
@@ -174,7 +191,6 @@ class Reduce(Phase):
         return {
             "updates": self.updates,
             "phi": self.phi,
-            "speedup": self.speedup,
             "sums": self.sums,
             "best_speedup": self.selection.best_speedup,
             "best_score": self.best_score if math.isfinite(self.best_score) else None,
@@ -182,7 +198,7 @@ class Reduce(Phase):
         }
 
     def load_state(self, state: dict[str, Any]) -> None:
-        self.updates, self.phi, self.speedup = state["updates"], state["phi"], state["speedup"]
+        self.updates, self.phi = state["updates"], state["phi"]
         self.sums, self.kept = list(state["sums"]), state["kept"]
         self.selection.best_speedup = state["best_speedup"]
         self.best_score = -math.inf if state["best_score"] is None else state["best_score"]
@@ -218,18 +234,23 @@ class Reduce(Phase):
             return None
         return torch.empty(count, device=device).uniform_(math.log(low), math.log(high)).exp()
 
-    def _observe(self, batch: list[int], losses: Losses, trace: Trace) -> None:
-        """Sums for the history, and phi's steering: up while training is slower than the target, down while it is faster."""
-        length = float(losses.length.detach())
-        for place, value in enumerate((float(losses.label.detach()), float(losses.contribution.detach()), length, 1.0)):
-            self.sums[place] += value
-        if self.steer.target_speedup is None:
+    def _observe(self, losses: Losses) -> None:
+        """Sums for the history."""
+        for place, loss in enumerate((losses.label, losses.contribution, losses.length)):
+            self.sums[place] += float(loss.detach())
+        self.sums[3] += 1
+
+    def _steer(self) -> None:
+        """Every few updates, set phi by the speedup with real removal on a sample of dev (its labels are not looked at).
+
+        Training batches would mislead: their lengths may be others than the user's (phrases in train, sentences in dev).
+        """
+        if self.steer.target_speedup is None or self.updates % STEER_EVERY:
             return
-        mean = sum(self.lengths[index] for index in batch) / len(batch)
-        now = mean * len(trace.lengths) / length
-        self.speedup = now if self.speedup is None else 0.9 * self.speedup + 0.1 * now
-        change = 0.05 * (math.log(self.steer.target_speedup) - math.log(self.speedup))
-        self.phi = min(max(self.phi * math.exp(change), _PHI_RANGE[0]), _PHI_RANGE[1])
+        dev = self.prepared.dev
+        sample = dev[:: max(1, len(dev) // STEER_TEXTS)][:STEER_TEXTS]
+        reached = run(self.prepared.backbone, self.reducer, sample).speedups.flops_speedup
+        self.phi = steered_phi(self.settings.phi, self.steer.target_speedup, reached)
 
     def _load_weights(self, tensors: dict[str, Tensor]) -> None:
         self.model.load_state_dict({name[len(MODEL) :]: t for name, t in tensors.items() if name.startswith(MODEL)})

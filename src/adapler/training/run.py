@@ -1,7 +1,7 @@
 """A whole run: fine-tune, saliencies, reduce, choose, write. Resumes by itself; ends in a model folder with its account.
 
 A run folder holds the model itself (so `Classifier.from_pretrained(out)` opens it), `train.json` (the settings as resolved),
-`report.json`, and `work/` with snapshots, checkpoints and saliencies.
+`report.json`, `report.html`, and `work/` with snapshots, checkpoints and saliencies.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from adapler.methods.adapler import AdapLeR
 from adapler.methods.base import Reducer
 from adapler.methods.settings import ETA_RANGE
 from adapler.records import commit, machine, today, versions
+from adapler.report.page import write_report
 from adapler.training.finetune import Finetune
 from adapler.training.progress import Silent
 from adapler.training.reduce import Reduce
@@ -41,6 +42,7 @@ from adapler.training.snapshot import Snapshots, sync
 
 CONFIG_FILE = "train.json"
 REPORT_FILE = "report.json"
+REPORT_PAGE = "report.html"
 WORK = "work"
 SCALES = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5)
 """Of all thresholds, tried on dev before the model is written."""
@@ -57,6 +59,8 @@ class SplitResult:
     n: int
     score_full: float
     score: float
+    tokens: float
+    """Mean tokens of a text, all of which enter every layer of the full model."""
     lengths: list[float]
     flops_speedup: float
     flops_speedup_executed: float
@@ -171,7 +175,6 @@ def _finish(
         "kept_scale": point.scale,
         "splits": {name: {**vars(result), "loss_points": result.loss_points} for name, result in results.items()},
         "curve": _curve(dataset.metric, prepared, reduce.reducer),
-        "examples": _examples(prepared, reduce.reducer, full["dev"]),
         "history": session.history,
         "notes": list(dataset.notes),
         "config": config.model_dump(),
@@ -181,8 +184,11 @@ def _finish(
         "commit": commit(),
         "date": today(),
     }
+    if config.run.report_examples:
+        report["examples"] = _examples(prepared, reduce.reducer, full["dev"])
     _install_model(out, prepared, reduce.reducer)
     _write_json(out / REPORT_FILE, report)
+    write_report(report, out / REPORT_PAGE, examples=config.run.report_examples)
     return report
 
 
@@ -251,6 +257,7 @@ def _result(
         n=len(texts),
         score_full=score(metric, labels, full),
         score=score(metric, labels, outcome.predictions),
+        tokens=round(float(np.mean(outcome.counts)), 3),
         lengths=np.mean(outcome.lengths, axis=0).round(3).tolist(),
         flops_speedup=outcome.speedups.flops_speedup,
         flops_speedup_executed=outcome.speedups.flops_speedup_executed,
@@ -284,6 +291,8 @@ def _claim(config: TrainConfig, out: Path, progress: Progress) -> dict[str, Any]
         if (out / REPORT_FILE).exists():
             progress.say(f"{out} is finished; nothing to do")
             report: dict[str, Any] = json.loads((out / REPORT_FILE).read_text(encoding="utf-8"))
+            if not (out / REPORT_PAGE).exists():  # killed between the two
+                write_report(report, out / REPORT_PAGE, examples=config.run.report_examples)
             return report
         return None
     if out.exists() and any(out.iterdir()):
