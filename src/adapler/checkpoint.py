@@ -15,12 +15,12 @@ from typing import Any
 from adapler.backbones import view
 from adapler.backbones.base import Backbone
 from adapler.errors import AdaplerError, BadModel
-from adapler.folder import CONFIG_JSON, REDUCTION_TENSORS, Folder, Reduction, check_folder, printable, write_reduction
+from adapler.folder import CONFIG_JSON, REDUCTION_TENSORS, Folder, Reduction, check_folder, write_reduction
+from adapler.hub import locate
 from adapler.methods import METHODS
 from adapler.methods.base import Reducer
+from adapler.safefile import reason
 
-_HUB_FILES = ["*.json", "*.safetensors", "*.txt", "*.model"]
-_HUB_SECONDS = 5
 _SLACK = 2  # a shared layer or a tied weight is stored once
 _UNKNOWN = "\U0002a6a5"  # a character so rare that it is in no vocabulary
 _EXCHANGE = 2  # RENAME_EXCHANGE of renameat2(2)
@@ -36,29 +36,9 @@ class Checkpoint:
     max_length: int
 
 
-def locate(name: str | Path) -> Path:
-    """A model folder's path as it is; anything else is taken for a hub id and its snapshot fetched or found in the cache."""
-    path = Path(name)
-    if os.path.lexists(path):
-        return path
-    text = str(name)
-    parts = text.split("/")
-    if path.is_absolute() or text.startswith((".", "~")) or not 1 <= len(parts) <= 2 or not all(parts):
-        raise BadModel(f"no model folder {text!r}; give a folder written by save_pretrained, or a hub id such as org/name")
-    from huggingface_hub import snapshot_download
-
-    try:
-        return Path(snapshot_download(text, allow_patterns=_HUB_FILES, etag_timeout=_HUB_SECONDS))
-    except Exception as error:  # refused ids, unknown models, no network: each layer below has classes of its own
-        raise BadModel(
-            f"no folder {text!r} here, and the hub could not give a model of that id ({_reason(error)[:200]}). "
-            f"Check the path; without network, download the model elsewhere and give its folder"
-        ) from error
-
-
-def load(name: str | Path, device: str = "cpu") -> Checkpoint:
-    """Open a folder or hub id, reduced where it holds a reduction. Every failure is a `BadModel`."""
-    folder = check_folder(locate(name))
+def load(name: str | Path | Folder, device: str = "cpu") -> Checkpoint:
+    """Open a folder, a hub id or a folder already checked, reduced where it holds a reduction. Failures are `BadModel`s."""
+    folder = name if isinstance(name, Folder) else check_folder(locate(name))
     with typed(folder.path, "the model"), quiet():
         backbone = view(_load_model(folder).to(device).eval())
     with typed(folder.path, "the tokenizer"), quiet():
@@ -117,12 +97,12 @@ def write_folder(target: Path, write: Callable[[Path], None], *, overwrite: bool
         write(staging)
         for entry in [*staging.rglob("*"), staging]:
             entry.chmod(0o755 if entry.is_dir() else 0o644)  # some writers make private files: a server could not read them
-            _sync(entry)
+            sync(entry)
         if target.exists():
             _exchange(staging, target)
         else:
             staging.rename(target)
-        _sync(target.parent)
+        sync(target.parent)
     finally:
         shutil.rmtree(staging, ignore_errors=True)  # after an exchange this is the folder that was there before
 
@@ -225,15 +205,12 @@ def typed(path: Path, what: str) -> Iterator[None]:
         raise
     except BaseException as error:
         raise BadModel(
-            f"{path}: {what} cannot be loaded ({_reason(error)[:300]}); restore the folder or save the model again"
+            f"{path}: {what} cannot be loaded ({reason(error)[:300]}); restore the folder or save the model again"
         ) from error
 
 
-def _reason(error: BaseException) -> str:
-    return printable((str(error).strip() or type(error).__name__).splitlines()[0])
-
-
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Force a file or folder to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -17,7 +17,9 @@ from adapler.backbones.base import Backbone
 from adapler.data.text import EncodedText, Text, TextEncoder, as_text, budget_batches, windows
 from adapler.engine import encode, model_cost, pack
 from adapler.errors import BadConfig
+from adapler.folder import Folder
 from adapler.methods.base import Reducer
+from adapler.safefile import reason
 
 TOKEN_BUDGET = 4096
 
@@ -74,7 +76,7 @@ class Classifier:
             raise BadConfig(f"max_length must lie in 3 to {backbone.max_length}, got {max_length}")
         if token_budget < 1:
             raise BadConfig(f"token_budget must be at least 1, got {token_budget}")
-        self.device = torch.device(device)
+        self.device = usable_device(device)
         self.backbone = backbone
         self.model = backbone.model.to(self.device).eval()
         self.tokenizer = tokenizer
@@ -87,14 +89,14 @@ class Classifier:
     @classmethod
     def from_pretrained(
         cls,
-        path: str | Path,
+        path: str | Path | Folder,
         *,
         max_length: int | None = None,
         token_budget: int = TOKEN_BUDGET,
         device: str | torch.device = "cpu",
     ) -> Classifier:
-        """Open a model folder or hub id: reduced where it holds a reduction, else at full length."""
-        opened = checkpoint.load(path, device=str(device))
+        """Open a model folder (checked already or not) or hub id: reduced where it holds a reduction, else at full length."""
+        opened = checkpoint.load(path, device=str(usable_device(device)))
         return cls(
             opened.backbone,
             opened.tokenizer,
@@ -158,6 +160,14 @@ class Classifier:
                 flops_full=self.cost.full(len(depth)),
                 truncated=text.truncated,
             )
+
+
+def usable_device(device: str | torch.device) -> torch.device:
+    """The device, if this machine has it."""
+    try:
+        return torch.empty(0, device=device).device
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise BadConfig(f"device {str(device)!r} cannot be used here ({reason(error)[:200]}); cpu always can") from error
 
 
 def _probabilities(logits: Tensor, problem_type: str | None) -> Tensor:

@@ -10,7 +10,6 @@ import hashlib
 import json
 import math
 import os
-import struct
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from typing import Any
 from adapler.backbones import BACKBONES
 from adapler.errors import AdaplerError, BadModel
 from adapler.methods.settings import MethodSettings, parse_settings
+from adapler.safefile import check_numbers, damaged, plain_name, read_header, read_json, regular, sha256, short
 
 FORMAT_VERSION = 1
 REDUCTION_JSON = "reduction.json"
@@ -30,11 +30,6 @@ TOKENIZER_CONFIG = "tokenizer_config.json"
 TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "spiece.model", "sentencepiece.bpe.model", "spm.model")
 
 _PICKLES = {".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".joblib", ".npy", ".npz", ".h5", ".msgpack"}
-_JSON_LIMIT = 64 * 2**20
-_HEADER_LIMIT = 100 * 2**20
-_NAME_LIMIT = 255
-_DIMENSIONS = 16
-_CHUNK = 2**24
 _SIZES = {  # config entries that size a tensor; a number outside is damage, not a model
     "hidden_size": (1, 2**17),
     "intermediate_size": (1, 2**20),
@@ -46,8 +41,6 @@ _SIZES = {  # config entries that size a tensor; a number outside is damage, not
     "type_vocab_size": (0, 2**16),
 }
 _SHORTEST = 3  # tokens: a first, a last, and one between
-_DTYPES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
-_WIDE_INTEGERS = {"I64", "I32", "I16"}  # as wide as a float type, so only the type tells a changed header
 _LOADED = {".json", ".safetensors", ".txt", ".model", ".jinja"}  # endings of what the loaders may open
 
 
@@ -79,7 +72,7 @@ def check_folder(path: Path) -> Folder:
     try:
         return _checked(path)
     except OSError as error:
-        raise BadModel(f"{_short(str(path))} cannot be read ({error.strerror}); check the path and who may read it") from error
+        raise BadModel(f"{short(str(path))} cannot be read ({error.strerror}); check the path and who may read it") from error
 
 
 def write_reduction(path: Path, reduction: Reduction) -> None:
@@ -93,53 +86,13 @@ def write_reduction(path: Path, reduction: Reduction) -> None:
         "layers": reduction.layers,
         "max_length": reduction.max_length,
         "files": {
-            file.name: {"bytes": file.stat().st_size, "sha256": _sha256(file)}
+            file.name: {"bytes": file.stat().st_size, "sha256": sha256(file)}
             for file in sorted(path.iterdir())
             if file.name != REDUCTION_JSON and file.is_file()
         },
     }
     content["digest"] = _digest(content)
     (path / REDUCTION_JSON).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-
-
-def read_header(file: Path) -> dict[str, dict[str, Any]]:
-    """Tensors of a safetensors file by name (dtype, shape, data_offsets), with every range checked."""
-    size = _regular(file).st_size
-    with file.open("rb") as stream:
-        prefix = stream.read(8)
-        length = struct.unpack("<Q", prefix)[0] if len(prefix) == 8 else -1
-        if not 2 <= length <= min(_HEADER_LIMIT, size - 8):
-            raise _damaged(file, "is not a safetensors file or was cut short")
-        data = stream.read(length)
-    header = _parse_json(file, data)
-    metadata = header.pop("__metadata__", {})
-    if data[:1] != b"{" or not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
-        raise _damaged(file, "has a header that safetensors does not allow")
-    end = 0
-    spans = []
-    for name, entry in header.items():
-        try:
-            dtype, shape, (start, stop) = entry["dtype"], entry["shape"], entry["data_offsets"]
-            sound = dtype in _DTYPES and len(shape) <= _DIMENSIONS
-            sound = sound and all(type(n) is int and 0 <= n < 2**63 for n in [*shape, start, stop])
-            sound = sound and stop - start == math.prod(shape) * _DTYPES[dtype]
-        except (KeyError, TypeError, ValueError):
-            sound = False
-        if not sound:
-            raise _damaged(file, f"describes tensor {name[:80]!r} wrongly")
-        spans.append((start, stop))
-    for start, stop in sorted(spans):
-        if start != end:
-            raise _damaged(file, "has overlapping or missing tensor data")
-        end = stop
-    if end != size - 8 - length:
-        raise _damaged(file, f"holds {size - 8 - length} bytes of tensors where its header says {end}")
-    return header
-
-
-def printable(text: str) -> str:
-    """Line breaks, control and half characters as their escapes: what a message quotes must not rule a terminal or a log."""
-    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
 
 
 def _checked(path: Path) -> Folder:
@@ -149,7 +102,7 @@ def _checked(path: Path) -> Folder:
         raise BadModel(f"{str(path)!r} is a file; expected a model folder with {CONFIG_JSON} and {WEIGHTS}")
     for file in path.iterdir():
         if file.suffix in _LOADED:
-            _regular(file)  # a loader that opens a named pipe would wait for ever
+            regular(file)  # a loader that opens a named pipe would wait for ever
     if (path / ADAPTER).exists():
         raise BadModel(f"{path / ADAPTER} makes this a PEFT adapter; merge it into its model (merge_and_unload) and save that")
     reduced = any(os.path.lexists(path / name) for name in (REDUCTION_JSON, REDUCTION_TENSORS))
@@ -158,7 +111,7 @@ def _checked(path: Path) -> Folder:
     parameters = 0
     for weights in _weight_files(path):
         header = read_header(path / weights)
-        _check_numbers(path / weights, header)
+        check_numbers(path / weights, header)
         parameters += sum(math.prod(entry["shape"]) for entry in header.values())
     _check_tokenizer(path, config)
     return Folder(path, config, reduction, parameters)
@@ -166,16 +119,16 @@ def _checked(path: Path) -> Folder:
 
 def _check_reduction(path: Path) -> Reduction:
     file = path / REDUCTION_JSON
-    content = _read_json(file)
+    content = read_json(file)
     version = content.get("format_version")
     if type(version) is not int or version < 1:
-        raise _damaged(file, f"has format_version {_short(version)}, expected 1 to {FORMAT_VERSION}")
+        raise damaged(file, f"has format_version {short(version)}, expected 1 to {FORMAT_VERSION}")
     if version > FORMAT_VERSION:
         raise BadModel(
             f"{file} has format_version {version}; this adapler reads up to {FORMAT_VERSION}. Upgrade: pip install -U adapler"
         )
     if content.pop("digest", None) != _digest(content):
-        raise _damaged(file, "was changed after it was written")
+        raise damaged(file, "was changed after it was written")
     _check_files(path, content.get("files"))
     sizes = {name: content.get(name) for name in ("hidden_size", "layers", "max_length")}
     ranges = (_SIZES["hidden_size"], _SIZES["num_hidden_layers"], (_SHORTEST, _SIZES["max_position_embeddings"][1]))
@@ -184,7 +137,7 @@ def _check_reduction(path: Path) -> Reduction:
     try:
         settings = parse_settings(str(content.get("method")), content.get("settings"))
     except AdaplerError as error:
-        raise _damaged(file, f"cannot be used: {error}") from error
+        raise damaged(file, f"cannot be used: {error}") from error
     reduction = Reduction(
         method=content["method"],
         settings=settings,
@@ -198,42 +151,40 @@ def _check_reduction(path: Path) -> Reduction:
 def _check_files(path: Path, files: Any) -> None:
     """Every listed file is there, in the folder itself, with the bytes it was written with; no pickle lies beside them."""
     if not isinstance(files, dict) or REDUCTION_TENSORS not in files or CONFIG_JSON not in files:
-        raise _damaged(path / REDUCTION_JSON, "does not list the model's files")
+        raise damaged(path / REDUCTION_JSON, "does not list the model's files")
     for present in path.iterdir():
         if present.suffix.lower() in _PICKLES:
             raise BadModel(
                 f"{present} may be a pickle, which can run code; adapler reads none. Remove it from the model folder"
             )
     for name, entry in files.items():
-        if not _plain_name(name):
-            raise _damaged(path / REDUCTION_JSON, f"lists {_short(name)}, which is not a plain file name")
+        if not plain_name(name):
+            raise damaged(path / REDUCTION_JSON, f"lists {short(name)}, which is not a plain file name")
         file = path / name
-        size = _regular(file).st_size
+        size = regular(file).st_size
         if not isinstance(entry, dict) or size != entry.get("bytes"):
-            raise _damaged(
-                file, f"has {size} bytes, expected {_short(entry.get('bytes') if isinstance(entry, dict) else None)}"
-            )
-        if _sha256(file) != entry.get("sha256"):
-            raise _damaged(file, "differs from what was written")
+            raise damaged(file, f"has {size} bytes, expected {short(entry.get('bytes') if isinstance(entry, dict) else None)}")
+        if sha256(file) != entry.get("sha256"):
+            raise damaged(file, "differs from what was written")
 
 
 def _check_config(path: Path, reduction: Reduction | None) -> dict[str, Any]:
     file = path / CONFIG_JSON
-    config = _read_json(file)
+    config = read_json(file)
     model_type = config.get("model_type")
     if not isinstance(model_type, str) or model_type not in BACKBONES:
-        raise BadModel(f"{file}: model_type {_short(model_type)} is not supported; supported: {', '.join(BACKBONES)}")
+        raise BadModel(f"{file}: model_type {short(model_type)} is not supported; supported: {', '.join(BACKBONES)}")
     for name, (low, high) in _SIZES.items():
         _check_size(file, name, config.get(name, low), low, high)
     labels = config.get("id2label") or {}
     if not isinstance(labels, dict) or not all(isinstance(label, str) for label in labels.values()):
-        raise _damaged(file, "has an id2label that is not a table of names")
+        raise damaged(file, "has an id2label that is not a table of names")
     if labels.keys() != {str(number) for number in range(len(labels))} or len(set(labels.values())) != len(labels):
-        raise _damaged(file, "has an id2label that skips a number or names two labels alike")
+        raise damaged(file, "has an id2label that skips a number or names two labels alike")
     for name in ("attn_implementation", "_attn_implementation"):
         if "/" in str(config.get(name)):
             raise BadModel(
-                f"{file} asks for the code {_short(config[name])} from the hub; adapler runs none. Remove {name} from it"
+                f"{file} asks for the code {short(config[name])} from the hub; adapler runs none. Remove {name} from it"
             )
     if reduction is None:
         return config
@@ -244,13 +195,13 @@ def _check_config(path: Path, reduction: Reduction | None) -> dict[str, Any]:
     }
     for name, value in made_for.items():
         if config.get(name, value) != value:
-            raise _damaged(file, f"has {name} {_short(config[name])}; the reduction was made for {value!r}")
+            raise damaged(file, f"has {name} {short(config[name])}; the reduction was made for {value!r}")
     return config
 
 
 def _check_size(file: Path, name: str, value: Any, low: int, high: int) -> None:
     if type(value) is not int or not low <= value <= high:
-        raise _damaged(file, f"has {name} {_short(value)}, expected {low} to {high}")
+        raise damaged(file, f"has {name} {short(value)}, expected {low} to {high}")
 
 
 def _check_tokenizer(path: Path, config: dict[str, Any]) -> None:
@@ -259,25 +210,25 @@ def _check_tokenizer(path: Path, config: dict[str, Any]) -> None:
         raise BadModel(f"{path} holds no tokenizer ({', '.join(TOKENIZER_FILES[:2])}, ...); save the tokenizer into it")
     file = path / TOKENIZER_FILES[0]
     if file.exists():
-        content = _read_json(file)
+        content = read_json(file)
         try:
             vocab = content["model"]["vocab"]
             numbers = list(vocab.values()) if isinstance(vocab, dict) else list(range(len(vocab)))
             numbers += [token["id"] for token in content.get("added_tokens") or []]
         except (KeyError, TypeError) as error:
-            raise _damaged(file, "does not describe a tokenizer") from error
+            raise damaged(file, "does not describe a tokenizer") from error
         known = config.get("vocab_size", _SIZES["vocab_size"][1])
         wrong = [number for number in numbers if type(number) is not int or not 0 <= number < known]
         if wrong:
-            raise _damaged(file, f"gives a token the number {_short(wrong[0])}, the model knows 0 to {known - 1}")
+            raise damaged(file, f"gives a token the number {short(wrong[0])}, the model knows 0 to {known - 1}")
     file = path / TOKENIZER_CONFIG
     if file.exists():
-        content = _read_json(file)
+        content = read_json(file)
         if not isinstance(content.get("model_input_names", []), list):
-            raise _damaged(file, f"has model_input_names {_short(content['model_input_names'])}, expected a list")
+            raise damaged(file, f"has model_input_names {short(content['model_input_names'])}, expected a list")
         longest = content.get("model_max_length")
         if longest is not None and (type(longest) not in (int, float) or longest < _SHORTEST):
-            raise _damaged(file, f"has model_max_length {_short(longest)}, expected at least {_SHORTEST}")
+            raise damaged(file, f"has model_max_length {short(longest)}, expected at least {_SHORTEST}")
 
 
 def _check_tensors(file: Path, reduction: Reduction) -> None:
@@ -287,12 +238,12 @@ def _check_tensors(file: Path, reduction: Reduction) -> None:
     expected = reduction.settings.tensor_shapes(reduction.hidden_size, reduction.layers)
     if header.keys() != expected.keys():
         names = sorted(header.keys() ^ expected.keys())
-        raise _damaged(file, f"lacks or adds tensors: {', '.join(name[:60] for name in names[:3])}")
+        raise damaged(file, f"lacks or adds tensors: {', '.join(name[:60] for name in names[:3])}")
     for name, shape in expected.items():
         if header[name]["dtype"] != "F32" or tuple(header[name]["shape"]) != shape:
             got = f"{header[name]['dtype']} {header[name]['shape']}"
-            raise _damaged(file, f"holds {name} as {_short(got)}, expected F32 {list(shape)}")
-    _check_numbers(file, header)
+            raise damaged(file, f"holds {name} as {short(got)}, expected F32 {list(shape)}")
+    check_numbers(file, header)
     data = np.memmap(file, dtype=np.uint8, mode="r")
     offset = 8 + int(data[:8].view(np.uint64)[0])
     for name, (low, high) in reduction.settings.tensor_ranges().items():
@@ -300,39 +251,17 @@ def _check_tensors(file: Path, reduction: Reduction) -> None:
         values = data[offset + start : offset + stop].tobytes()
         numbers = np.frombuffer(values, dtype="<f4")
         if ((numbers < np.float32(low)) | (numbers > np.float32(high))).any():
-            raise _damaged(file, f"has {name} outside [{low}, {high}]")
-
-
-def _check_numbers(file: Path, header: dict[str, dict[str, Any]]) -> None:
-    """No NaN, no infinity (exponents of all ones, whatever the float type), no weights that call themselves integers."""
-    import numpy as np
-
-    exponent = {"F64": ("<u8", 0x7FF << 52), "F32": ("<u4", 0xFF << 23), "F16": ("<u2", 0x1F << 10), "BF16": ("<u2", 0xFF << 7)}
-    with file.open("rb") as stream:
-        offset = 8 + struct.unpack("<Q", stream.read(8))[0]
-        for name, entry in header.items():
-            if entry["dtype"] in _WIDE_INTEGERS and name.endswith((".weight", ".bias")):
-                raise _damaged(file, f"holds {name[:80]} as {entry['dtype']}, expected a float type")
-            if entry["dtype"] not in exponent:
-                continue
-            start, stop = entry["data_offsets"]
-            kind, ones = exponent[entry["dtype"]]
-            stream.seek(offset + start)
-            for begin in range(start, stop, _CHUNK):
-                bits = np.frombuffer(stream.read(min(_CHUNK, stop - begin)), dtype=kind)
-                mask = bits.dtype.type(ones)
-                if ((bits & mask) == mask).any():
-                    raise _damaged(file, f"holds NaN or infinity in {name[:80]}")
+            raise damaged(file, f"has {name} outside [{low}, {high}]")
 
 
 def _weight_files(path: Path) -> list[str]:
     if os.path.lexists(path / WEIGHTS):
         return [WEIGHTS]
     if (path / SHARDS).exists():
-        listed = _read_json(path / SHARDS).get("weight_map")
+        listed = read_json(path / SHARDS).get("weight_map")
         shards = sorted(set(map(str, listed.values()))) if isinstance(listed, dict) else []
-        if not shards or not all(map(_plain_name, shards)):
-            raise _damaged(path / SHARDS, "does not list the shards of the weights")
+        if not shards or not all(map(plain_name, shards)):
+            raise damaged(path / SHARDS, "does not list the shards of the weights")
         return shards
     pickles = [file.name for file in path.iterdir() if file.suffix.lower() in _PICKLES]
     only = (
@@ -343,62 +272,5 @@ def _weight_files(path: Path) -> list[str]:
     raise BadModel(f"{path} has no {WEIGHTS}.{only or ' Write it with save_pretrained.'}")
 
 
-def _regular(file: Path) -> os.stat_result:
-    """Size and kind of a file that must be a plain file inside its own folder (or a hub cache's blob)."""
-    if file.is_symlink():
-        target = Path(os.path.realpath(file))  # unlike resolve(), says nothing about links in a circle: they do not exist
-        home = file.parent.resolve()
-        homes = [home]
-        if home.parent.name == "snapshots":  # the hub's cache links them to its model's blobs, or those to its own blobs/xy
-            model = home.parent.parent
-            homes += [model / "blobs", model.parent / "blobs" / target.parent.name]
-        if target.parent not in homes:
-            raise BadModel(f"{file} is a link out of the model folder; put the file itself there")
-    if not file.exists():
-        raise BadModel(f"{file} is missing; restore the folder or save the model again")
-    if not file.is_file():
-        raise BadModel(f"{file} is not a plain file; restore the folder or save the model again")
-    return file.stat()
-
-
-def _plain_name(name: str) -> bool:
-    whole = name == Path(name).name and name not in (".", "..") and "\\" not in name
-    return whole and 0 < len(name) <= _NAME_LIMIT and name.isprintable()
-
-
-def _read_json(file: Path) -> dict[str, Any]:
-    if _regular(file).st_size > _JSON_LIMIT:
-        raise _damaged(file, f"is larger than {_JSON_LIMIT} bytes")
-    return _parse_json(file, file.read_bytes())
-
-
-def _parse_json(file: Path, data: bytes) -> dict[str, Any]:
-    try:
-        parsed = json.loads(data.decode("utf-8"), parse_constant=_refuse_constant)
-    except (ValueError, RecursionError) as error:
-        raise _damaged(file, f"is not valid JSON ({_short(str(error))})") from error
-    if not isinstance(parsed, dict):
-        raise _damaged(file, "is not a JSON object")
-    return parsed
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is not a number")
-
-
 def _digest(content: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
-
-
-def _sha256(file: Path) -> str:
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 120 else text[:117] + "..."
-
-
-def _damaged(file: Path, what: str) -> BadModel:
-    return BadModel(f"{file} {printable(what)}; restore the file or save the model again")

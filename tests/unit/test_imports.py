@@ -17,13 +17,13 @@ PACKAGE = "adapler"
 
 LAYERS = (
     ("errors",),
-    ("registry", "records", "config"),
+    ("registry", "records", "config", "safefile"),
     ("cost", "methods.settings"),
     ("tokens", "attention"),
     ("layout", "data"),
     ("backbones", "methods"),
     ("engine",),
-    ("folder", "checkpoint"),
+    ("folder", "hub", "checkpoint"),
     ("report", "training", "evaluation", "dial", "runtimes"),
     ("classifier", "bench"),
     ("study", "serve", "scale", "demo", "cli", "__main__"),

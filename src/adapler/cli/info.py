@@ -42,7 +42,7 @@ def describe(folder: Folder) -> dict[str, Any]:
         "hidden_size": config.get("hidden_size"),
         "labels": _labels(config),
         "max_length": _max_length(folder),
-        "parameters": sum(_parameters(file) for file in _weight_files(folder.path)),
+        "parameters": folder.parameters,
         "reduced": reduction is not None,
     }
     if reduction is None:
@@ -81,17 +81,8 @@ def _max_length(folder: Folder) -> int | None:
     return min((int(length) for length in stated if isinstance(length, int | float)), default=None)
 
 
-def _weight_files(path: Path) -> list[Path]:
-    from adapler.folder import SHARDS, WEIGHTS
-
-    if (path / WEIGHTS).exists():
-        return [path / WEIGHTS]
-    shards = json.loads((path / SHARDS).read_text(encoding="utf-8"))["weight_map"]
-    return [path / name for name in sorted(set(shards.values()))]
-
-
 def _parameters(file: Path) -> int:
-    from adapler.folder import read_header
+    from adapler.safefile import read_header
 
     return sum(math.prod(entry["shape"]) for entry in read_header(file).values() if "F" in entry["dtype"])
 

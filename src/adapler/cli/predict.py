@@ -109,9 +109,8 @@ def predict(
     with open_output(out) as output:
         from adapler.classifier import TOKEN_BUDGET, Classifier
 
-        _check_device(device)
         budget = TOKEN_BUDGET if token_budget is None else token_budget
-        classifier = Classifier.from_pretrained(folder.path, max_length=max_length, token_budget=budget, device=device)
+        classifier = Classifier.from_pretrained(folder, max_length=max_length, token_budget=budget, device=device)
         write = _csv_rows(output, classifier.labels) if to is To.csv else _json_rows(output, tokens)
         summary = Summary()
         start = time.perf_counter()
@@ -173,16 +172,6 @@ def _csv_rows(output: Output, labels: list[str]) -> Callable[[Prediction], None]
         writer.writerow([prediction.label, prediction.score, *counts, str(prediction.truncated).lower(), *scores])
 
     return write
-
-
-def _check_device(device: str) -> None:
-    import torch
-
-    try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        reason = str(error).splitlines()[0][:200]
-        raise BadConfig(f"--device {device!r} cannot be used here ({reason}); cpu always can") from error
 
 
 def _bar_fits(out: Path | None) -> bool:

@@ -52,16 +52,11 @@ def note(message: str) -> None:
 
 
 def open_folder(model: str) -> Folder:
-    """Check a model folder before torch is imported; only what may be a hub id is looked for with the help of torch."""
+    """Find and check a model folder before torch is imported, so that what is wrong with it is told at once."""
     from adapler.folder import check_folder
+    from adapler.hub import locate
 
-    path = Path(model)
-    parts = model.split("/")
-    if not path.exists() and len(parts) <= 2 and all(parts) and not model.startswith((".", "~")):
-        from adapler.checkpoint import locate
-
-        path = locate(model)
-    return check_folder(path)
+    return check_folder(locate(model))
 
 
 class Output:

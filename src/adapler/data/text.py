@@ -16,7 +16,8 @@ from adapler.errors import BadConfig, BadInput
 Text = str | tuple[str, str]
 """One text, or one pair."""
 
-WINDOW_TEXTS = 2048
+FIRST_WINDOW, WINDOW_TEXTS = 256, 2048
+"""Texts sorted by length together: few at first, so that a stream's first answers come soon."""
 WINDOW_CHARACTERS = 8_000_000
 _LONG_PAIR = 8  # characters per token the model reads, from which a pair is cut before it is tokenised as one
 
@@ -122,10 +123,11 @@ def windows(texts: Iterable[object]) -> Iterator[list[Text]]:
     if isinstance(texts, bytes | bytearray | Mapping):  # these would give numbers, or only the keys
         raise BadInput(f"expected texts, got {type(texts).__name__}; give a string, a pair, or a list or iterator of them")
     stream = enumerate(texts)
+    size = FIRST_WINDOW
     while True:
         window: list[Text] = []
         characters = 0
-        for index, item in islice(stream, WINDOW_TEXTS):
+        for index, item in islice(stream, size):
             text = as_text(item, index)
             window.append(text)
             characters += len(text) if isinstance(text, str) else len(text[0]) + len(text[1])
@@ -134,6 +136,7 @@ def windows(texts: Iterable[object]) -> Iterator[list[Text]]:
         if not window:
             return
         yield window
+        size = min(2 * size, WINDOW_TEXTS)
 
 
 def budget_batches(lengths: Sequence[int], budget: int) -> list[list[int]]:

@@ -38,7 +38,7 @@ from adapler.training.saliency import PART_TEXTS, extract
 from adapler.training.selection import Point, choose_point
 from adapler.training.session import Progress, Session
 from adapler.training.setup import Prepared, load_backbone, prepare
-from adapler.training.snapshot import Snapshots, sync
+from adapler.training.snapshot import Snapshots
 
 CONFIG_FILE = "train.json"
 REPORT_FILE = "report.json"
@@ -241,7 +241,7 @@ def _install_model(out: Path, prepared: Prepared, reducer: Reducer) -> None:
     checkpoint.save(staging, prepared.backbone, prepared.tokenizer, reducer, prepared.max_length, overwrite=True)
     for file in sorted(staging.iterdir(), key=lambda path: path.name == REDUCTION_JSON):
         file.replace(out / file.name)
-    sync(out)
+    checkpoint.sync(out)
 
 
 def _result(
@@ -325,5 +325,5 @@ def _logits(backbone: Backbone, texts: list[EncodedText]) -> Tensor:
 def _write_json(path: Path, content: dict[str, Any]) -> None:
     staging = path.with_name(path.name + ".tmp")
     staging.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    sync(staging)
+    checkpoint.sync(staging)
     staging.replace(path)

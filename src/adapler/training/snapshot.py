@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,6 +12,9 @@ from typing import Any
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+
+from adapler.checkpoint import sync
+from adapler.safefile import sha256
 
 _TENSORS = "tensors.safetensors"
 _STATE = "state.json"
@@ -92,18 +93,3 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     sync(staging)
     staging.replace(path)
     sync(path.parent)
-
-
-def sha256(path: Path) -> str:
-    """Hash of a file's bytes."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def sync(path: Path) -> None:
-    """Force a file or folder to disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
