@@ -20,7 +20,7 @@ from rich.console import Console
 from adapler.config import build_config
 from adapler.errors import AdaplerError, BadInput
 
-TRAIN, DEV, TEST = 4000, 500, 1000
+TRAIN, DEV, TEST = 2500, 400, 1000
 LEAST_SPEEDUP = 1.5
 SEED = 0
 SENTENCES = (

@@ -44,9 +44,8 @@ CONFIG_FILE = "train.json"
 REPORT_FILE = "report.json"
 REPORT_PAGE = "report.html"
 WORK = "work"
-SCALES = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5)
+SCALES = (0.25, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5)
 """Of all thresholds, tried on dev before the model is written."""
-CURVE_SCALES = (0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5)
 EXAMPLES = 20
 _PART_STEPS = 3 * PART_TEXTS // 64
 """What a part of the saliencies counts on the progress bar, in steps of training."""
@@ -159,7 +158,7 @@ def _finish(
     full = {name: run(prepared.backbone, None, texts).predictions for name, (texts, _) in splits.items()}
     checkpoint.save(out / FULL_FOLDER, prepared.backbone, prepared.tokenizer, None, prepared.max_length, overwrite=True)
     reduce.load_best()
-    point = _settle(config, prepared, reduce)
+    point, curve = _settle(config, prepared, reduce)
     results = {
         name: _result(dataset.metric, prepared.backbone, reduce.reducer, texts, examples.labels, full[name])
         for name, (texts, examples) in splits.items()
@@ -174,7 +173,7 @@ def _finish(
         "kept_epoch": kept.get("epoch"),
         "kept_scale": point.scale,
         "splits": {name: {**vars(result), "loss_points": result.loss_points} for name, result in results.items()},
-        "curve": _curve(dataset.metric, prepared, reduce.reducer),
+        "curve": curve,
         "history": session.history,
         "notes": list(dataset.notes),
         "config": config.model_dump(),
@@ -192,29 +191,23 @@ def _finish(
     return report
 
 
-def _settle(config: TrainConfig, prepared: Prepared, reduce: Reduce) -> Point:
-    """Move the kept epoch's thresholds to the operating point that dev says the user wants, and say which."""
+def _settle(config: TrainConfig, prepared: Prepared, reduce: Reduce) -> tuple[Point, list[dict[str, float]]]:
+    """Move the kept epoch's thresholds to the operating point that dev says the user wants.
+
+    Returns that point, and dev score and speedups at every scale tried, relative to it: how far the model reaches beyond.
+    """
+    dataset, eta = prepared.dataset, reduce.reducer.eta.detach()
     low, high = ETA_RANGE
-    eta = reduce.reducer.eta.detach()
-    points = []
+    points, curve = [], []
     for scale in SCALES:
+        outcome = run(prepared.backbone, reduce.reducer, prepared.dev, scale=scale)
+        reached = score(dataset.metric, dataset.dev.labels, outcome.predictions)
+        curve.append({"scale": scale, "score": reached, **outcome.speedups.to_dict()})
         if float(eta.min()) * scale >= low and float(eta.max()) * scale <= high:
-            outcome = run(prepared.backbone, reduce.reducer, prepared.dev, scale=scale)
-            reached = score(prepared.dataset.metric, prepared.dataset.dev.labels, outcome.predictions)
             points.append(Point(scale, reached, outcome.speedups.flops_speedup))
     chosen = choose_point(points, reduce.selection.threshold, config.steer.target_speedup)
     eta.mul_(chosen.scale)  # shares the parameter's memory
-    return chosen
-
-
-def _curve(metric: str, prepared: Prepared, reducer: Reducer) -> list[dict[str, float]]:
-    """Dev score and speedup with all thresholds scaled: how far the model reaches beyond its own point."""
-    rows = []
-    for scale in CURVE_SCALES:
-        outcome = run(prepared.backbone, reducer, prepared.dev, scale=scale)
-        reached = score(metric, prepared.dataset.dev.labels, outcome.predictions)
-        rows.append({"scale": scale, "score": reached, **outcome.speedups.to_dict()})
-    return rows
+    return chosen, [{**row, "scale": round(row["scale"] / chosen.scale, 3)} for row in curve]
 
 
 def _examples(prepared: Prepared, reducer: Reducer, full: NDArray[np.int64]) -> dict[str, list[dict[str, Any]]]:
