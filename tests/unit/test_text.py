@@ -257,8 +257,8 @@ def test_windows_hold_every_text_once_in_order(monkeypatch: pytest.MonkeyPatch) 
     assert list(windows([])) == []
 
 
-def test_an_endless_stream_is_read_one_window_at_a_time() -> None:
-    taken = 0
+def test_an_endless_stream_is_read_one_window_at_a_time_and_the_first_is_small() -> None:
+    taken = read = 0
 
     def endless() -> Iterator[str]:
         nonlocal taken
@@ -266,9 +266,13 @@ def test_an_endless_stream_is_read_one_window_at_a_time() -> None:
             taken += 1
             yield text
 
-    for number, window in enumerate(islice(windows(endless()), 3), 1):
-        assert len(window) == text_module.WINDOW_TEXTS
-        assert taken == number * text_module.WINDOW_TEXTS
+    sizes = []
+    for window in islice(windows(endless()), 5):
+        sizes.append(len(window))
+        read += len(window)
+        assert taken == read
+    assert sizes[0] == text_module.FIRST_WINDOW and sizes[-1] == text_module.WINDOW_TEXTS
+    assert len(next(windows(["a film"] * 5000))) == text_module.WINDOW_TEXTS
 
 
 def test_a_wrong_item_is_named_by_its_place_in_the_whole_stream() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -17,7 +17,7 @@ Text = str | tuple[str, str]
 """One text, or one pair."""
 
 FIRST_WINDOW, WINDOW_TEXTS = 256, 2048
-"""Texts sorted by length together: few at first, so that a stream's first answers come soon."""
+"""Texts sorted by length together; of a stream few at first, so that its first answers come soon."""
 WINDOW_CHARACTERS = 8_000_000
 _LONG_PAIR = 8  # characters per token the model reads, from which a pair is cut before it is tokenised as one
 
@@ -123,7 +123,7 @@ def windows(texts: Iterable[object]) -> Iterator[list[Text]]:
     if isinstance(texts, bytes | bytearray | Mapping):  # these would give numbers, or only the keys
         raise BadInput(f"expected texts, got {type(texts).__name__}; give a string, a pair, or a list or iterator of them")
     stream = enumerate(texts)
-    size = FIRST_WINDOW
+    size = WINDOW_TEXTS if isinstance(texts, Sized) else min(FIRST_WINDOW, WINDOW_TEXTS)
     while True:
         window: list[Text] = []
         characters = 0
