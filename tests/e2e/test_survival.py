@@ -21,7 +21,7 @@ import torch
 
 from adapler.config import build_config
 from adapler.records import Record
-from adapler.training import reduce, saliency, session, snapshot
+from adapler.training import saliency, session, snapshot
 from adapler.training.progress import Silent
 from adapler.training.run import train
 from tests.planted import planted_settings, write_planted_data
@@ -240,11 +240,6 @@ def test_only_the_kept_number_of_snapshots_stays(tmp_path: Path) -> None:
     for number in range(1, 6):
         store.write(number, {"a": torch.full((2,), float(number))}, {})
     assert sorted(path.name for path in tmp_path.iterdir()) == ["000000004", "000000005"]
-
-
-def test_short_runs_get_larger_rates() -> None:
-    assert reduce.threshold_rate(10_000) == pytest.approx(5e-4) and reduce.threshold_rate(500) == pytest.approx(1e-2)
-    assert reduce.predictor_rate(750, 5e-5) == pytest.approx(1e-3) and reduce.predictor_rate(10**6, 5e-5) == 5e-5
 
 
 def _boundaries_of_a_save() -> int:
