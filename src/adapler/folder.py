@@ -215,6 +215,9 @@ def _check_tokenizer(path: Path, config: dict[str, Any]) -> None:
             vocab = content["model"]["vocab"]
             numbers = list(vocab.values()) if isinstance(vocab, dict) else list(range(len(vocab)))
             numbers += [token["id"] for token in content.get("added_tokens") or []]
+            unknown = content["model"].get("unk_token")
+            if isinstance(vocab, dict) and unknown is not None and unknown not in vocab:
+                raise damaged(file, f"has no number for {short(unknown)}, which stands for what it does not know")
         except (KeyError, TypeError) as error:
             raise damaged(file, "does not describe a tokenizer") from error
         known = config.get("vocab_size", _SIZES["vocab_size"][1])

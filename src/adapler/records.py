@@ -42,14 +42,15 @@ def versions() -> dict[str, str]:
 
 
 def commit() -> str | None:
-    """The source commit, marked where the tree was changed; None outside a checkout."""
+    """The source commit, marked where the tree (but for results) was changed; None outside a checkout."""
     here = Path(__file__).parent
     try:
         name = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, check=True).stdout.strip()
-        changed = subprocess.run(["git", "status", "--porcelain"], cwd=here, capture_output=True, text=True, check=True).stdout
+        status = subprocess.run(["git", "status", "--porcelain"], cwd=here, capture_output=True, text=True, check=True).stdout
     except (OSError, subprocess.CalledProcessError):
         return None
-    return name + ("+changed" if changed.strip() else "")
+    changed = [line for line in status.splitlines() if "benchmarks/results" not in line]
+    return name + ("+changed" if changed else "")
 
 
 def today() -> str:

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from adapler.errors import BadConfig, BadInput
+from adapler.errors import BadConfig, BadInput, BadModel
+from adapler.safefile import reason
 
 Text = str | tuple[str, str]
 """One text, or one pair."""
@@ -51,7 +52,14 @@ class TextEncoder:
 
     def __call__(self, texts: Sequence[Text]) -> list[EncodedText]:
         """Texts and pairs may be mixed. Truncation is longest-first for pairs, as transformers does it."""
-        encodings = self._cutting.encode_batch([self._prepared(text) for text in texts])
+        try:
+            encodings = self._cutting.encode_batch([self._prepared(text) for text in texts])
+        except (KeyboardInterrupt, SystemExit, MemoryError):
+            raise
+        except BaseException as error:  # the library's own errors, and its panics, which are not even `Exception`s
+            raise BadModel(
+                f"the tokenizer cannot read a text ({reason(error)[:200]}); save the model's own tokenizer again"
+            ) from error
         return [
             EncodedText(
                 ids=np.array(encoding.ids, dtype=np.int64),
