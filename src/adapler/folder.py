@@ -220,6 +220,8 @@ def _check_tokenizer(path: Path, config: dict[str, Any]) -> None:
                 raise damaged(file, f"has no number for {short(unknown)}, which stands for what it does not know")
         except (KeyError, TypeError) as error:
             raise damaged(file, "does not describe a tokenizer") from error
+        if isinstance(vocab, dict) and len(set(map(str, vocab.values()))) != len(vocab):
+            raise damaged(file, "gives two tokens the same number")
         known = config.get("vocab_size", _SIZES["vocab_size"][1])
         wrong = [number for number in numbers if type(number) is not int or not 0 <= number < known]
         if wrong:
