@@ -171,7 +171,7 @@ def _load_tokenizer(folder: Folder, backbone: Backbone) -> Any:
     nothing, unknown = engine.encode("").ids, engine.encode(_UNKNOWN, _UNKNOWN).ids
     if not nothing or not unknown:  # a text without a token has nothing to classify
         raise BadModel(
-            f"{folder.path}: the tokenizer puts no special tokens around a text or a pair; save the model's own tokenizer into it"
+            f"{folder.path}: the tokenizer puts no special tokens around a text or pair; save the model's own tokenizer into it"
         )
     known = backbone.model.get_input_embeddings().num_embeddings
     highest = max([*tokenizer.get_vocab().values(), *nothing, *unknown])
