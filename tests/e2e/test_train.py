@@ -126,3 +126,16 @@ def test_a_missing_dev_split_is_carved_and_said(tmp_path: Path) -> None:
     again = load_dataset(build_config({"data": {"source": str(file)}}).data, seed=3)
     assert (len(first.train), len(first.dev)) == (90, 10) and first == again
     assert "carved" in first.notes[0] and not set(first.train.texts) & set(first.dev.texts)
+
+
+def test_mixed_precision_and_accumulated_updates_train(tmp_path: Path) -> None:
+    settings = planted_settings(tmp_path)
+    short = {
+        "data": {"train_limit": 128},
+        "finetune": {"epochs": 2},
+        "reduce": {"epochs": 1},
+        "run": {"precision": "bf16", "accumulate": 2},
+    }
+    report = train(build_config(settings, short), tmp_path / "run", Silent())
+    losses = [row["label_loss"] for row in report["history"]]
+    assert report["n_train"] == 128 and all(0 < loss < 2 for loss in losses)

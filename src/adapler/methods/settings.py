@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -15,14 +16,14 @@ ETA_RANGE = (0.01, 1.0)
 SETTINGS = Registry("method", {"adapler": "adapler.methods.settings:AdapLeRSettings"})
 
 
-class MethodSettings(BaseModel):
+class MethodSettings(BaseModel, ABC):
     """What defines a reducer besides its weights."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    @abstractmethod
     def tensor_shapes(self, hidden_size: int, layers: int) -> dict[str, tuple[int, ...]]:
         """Name and shape of every tensor of a reducer of this size."""
-        raise NotImplementedError
 
     def tensor_ranges(self) -> dict[str, tuple[float, float]]:
         """Closed range the values of some tensors must lie in."""
