@@ -41,7 +41,7 @@ class DataSettings(Settings):
 class FinetuneSettings(Settings):
     """Phase 1: the ordinary classifier."""
 
-    epochs: int = Field(3, ge=0, le=1000, description="Passes over the training data.")
+    epochs: int = Field(3, ge=1, le=1000, description="Passes over the training data.")
     lr: float = Field(1e-4, gt=0, le=1, description="Peak learning rate.")
     batch_size: int = Field(32, ge=1, description="Texts per update.")
     weight_decay: float = Field(0.01, ge=0, description="Decoupled decay of all but norms and biases.")
