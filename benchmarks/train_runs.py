@@ -9,6 +9,7 @@ rates; dev chooses. The reduced model is the one dev chose during training. Both
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -86,7 +87,8 @@ def main(
         threads=torch.get_num_threads(),
         config=full,
     )
-    write_records(RESULTS / f"train-{report['task']}-{variant}-{seed}.json", [record, baseline])
+    slug = re.sub(r"\W+", "-", variant)
+    write_records(RESULTS / f"train-{report['task']}-{slug}-{seed}.json", [record, baseline])
     console.print(
         f"{report['task']} seed {seed}: {report['metric']} {100 * test['score']:.2f} at {test['flops_speedup']:.2f}x, "
         f"full {100 * full['score']:.2f}, loss {record.loss_points:.2f}"
