@@ -67,7 +67,7 @@ def main(
         flops_speedup_padded=test["flops_speedup_padded"],
         flops_speedup_authors=test["flops_speedup_authors"],
         threads=torch.get_num_threads(),
-        config=report["config"],
+        config={**report["config"], "data": {**report["config"]["data"], "source": Path(data).name}},
     )
     baseline = Record(
         kind="train",
