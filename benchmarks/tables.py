@@ -86,7 +86,7 @@ def training() -> str:
         )
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(
-        [*lines, "", f"{records[0]['backbone']}; test split, one look; {records[0]['machine']}; {records[0]['date']}."]
+        [*lines, "", f"{records[0]['backbone']}; test split; {records[0]['machine']}; {records[0]['date']}."]
     )
 
 

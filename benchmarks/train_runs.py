@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -69,22 +70,16 @@ def main(
         threads=torch.get_num_threads(),
         config={**report["config"], "data": {**report["config"]["data"], "source": Path(data).name}},
     )
-    baseline = Record(
-        kind="train",
-        task=report["task"],
+    baseline = replace(
+        record,
         method="full",
         variant=f"{full['epochs']} epochs at {full['lr']:g}",
-        backbone=config.model,
-        seed=seed,
-        split="test",
-        n=test["n"],
-        n_train=report["n_train"],
-        metric=report["metric"],
         score=full["score"],
-        score_full=full["score"],
         loss_points=0.0,
         flops_speedup=1.0,
-        threads=torch.get_num_threads(),
+        flops_speedup_executed=None,
+        flops_speedup_padded=None,
+        flops_speedup_authors=None,
         config=full,
     )
     slug = re.sub(r"\W+", "-", variant)
