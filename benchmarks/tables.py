@@ -85,9 +85,7 @@ def training() -> str:
             record["variant"],
         )
         lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(
-        [*lines, "", f"{records[0]['backbone']}; test split; {records[0]['machine']}; {records[0]['date']}."]
-    )
+    return "\n".join([*lines, "", f"{records[0]['backbone']}; test split; {records[0]['machine']}; {records[0]['date']}."])
 
 
 def settings() -> str:
