@@ -32,6 +32,7 @@ from adapler.methods.settings import ETA_RANGE
 from adapler.records import commit, machine, today, versions
 from adapler.report.page import write_report
 from adapler.training.finetune import Finetune
+from adapler.training.processes import join
 from adapler.training.progress import Silent
 from adapler.training.reduce import Reduce
 from adapler.training.saliency import PART_TEXTS, extract
@@ -77,23 +78,27 @@ def train(config: TrainConfig, out: str | Path, progress: Progress | None = None
     out = Path(out)
     progress = progress or Silent()
     torch.set_flush_denormal(True)  # denormal floats make a CPU crawl
-    finished = _claim(config, out, progress)
+    processes = join(config.run.device, config.run.tracker)
+    if not processes.leads:
+        progress = Silent()
+    finished = processes.first(lambda: _claim(config, out, progress))
     if finished is not None:
         return finished
-    prepared = prepare(config)
+    prepared = prepare(config, processes.device)
     for note in prepared.dataset.notes:
         progress.say(note)
     work = out / WORK
-    session = Session(Snapshots(work / "snapshots", config.run.keep, progress.say), progress, config.run.snapshot_seconds)
-    with session.signals():
+    snapshots = Snapshots(work / "snapshots", config.run.keep, progress.say)
+    session = Session(snapshots, progress, config.run.snapshot_seconds, processes=processes)
+    with session.signals(), processes.tracking(config.run.tracker, work / "tracker", config.model_dump()):
         return _run_phases(config, out, prepared, session, work)
 
 
 def _run_phases(config: TrainConfig, out: Path, prepared: Prepared, session: Session, work: Path) -> dict[str, Any]:
     dataset, backbone = prepared.dataset, prepared.backbone
-    weights = (
-        class_weights(dataset.train.labels, len(dataset.labels)).to(config.run.device) if config.data.class_weights else None
-    )
+    processes, device = session.processes, str(backbone.model.device)
+    weights = class_weights(dataset.train.labels, len(dataset.labels)).to(device) if config.data.class_weights else None
+    processes.part_ways()
     snapshot = session.resume()
     finetune = Finetune(prepared, config.finetune, config.run, session, work / "finetuned", weights)
     reducing = config.reduce.epochs * -(-len(dataset.train) // (config.reduce.batch_size * config.run.accumulate))
@@ -102,12 +107,14 @@ def _run_phases(config: TrainConfig, out: Path, prepared: Prepared, session: Ses
     if snapshot is not None and snapshot.state["phase"] == Reduce.name:
         finetune.load_state(_finetune_state(work))
         session.progress.advance(finetune.total / session.total_steps)
+        session.logged = finetune.total
     else:
         session.run(finetune, snapshot)
-        _write_json(work / "finetuned.json", finetune.state())
+        if processes.leads:
+            _write_json(work / "finetuned.json", finetune.state())
 
-    def part_done(_texts: int) -> None:
-        session.progress.advance(_PART_STEPS / session.total_steps)
+    def part_done(parts: int) -> None:
+        session.progress.advance(parts * _PART_STEPS / session.total_steps)
         session.stop_if_asked()
 
     session.progress.phase("saliency")
@@ -119,15 +126,17 @@ def _run_phases(config: TrainConfig, out: Path, prepared: Prepared, session: Ses
         [lambda epoch=epoch: finetune.load_epoch(epoch) for epoch in best],  # type: ignore[misc]
         work / "saliency",
         part_done,
+        processes,
     )
 
     finetune.load_epoch(best[-1])
     teacher = _logits(backbone, prepared.train) if config.steer.distill > 0 else None
     if config.reduce.start == "pretrained":
-        fresh, _ = load_backbone(config.model, dataset.labels, config.run.seed, config.run.device)
+        fresh, _ = load_backbone(config.model, dataset.labels, config.run.seed, device)
         backbone.model.load_state_dict(fresh.model.state_dict())
     torch.manual_seed(config.run.seed)
-    reducer = AdapLeR.for_backbone(backbone).to(config.run.device)
+    reducer = AdapLeR.for_backbone(backbone).to(device)
+    processes.part_ways()
     reduce = Reduce(
         prepared,
         reducer,
@@ -142,12 +151,13 @@ def _run_phases(config: TrainConfig, out: Path, prepared: Prepared, session: Ses
         weights,
     )
     session.run(reduce, snapshot)
-    return _finish(config, out, prepared, session, finetune, reduce)
+    if processes.leads:
+        _finish(config, out, prepared, session, finetune, reduce)
+    processes.wait()
+    return _read_json(out / REPORT_FILE)
 
 
-def _finish(
-    config: TrainConfig, out: Path, prepared: Prepared, session: Session, finetune: Finetune, reduce: Reduce
-) -> dict[str, Any]:
+def _finish(config: TrainConfig, out: Path, prepared: Prepared, session: Session, finetune: Finetune, reduce: Reduce) -> None:
     """Measure the kept epoch against the phase-1 model, write model and report."""
     session.progress.phase("evaluate")
     dataset = prepared.dataset
@@ -188,7 +198,6 @@ def _finish(
     _install_model(out, prepared, reduce.reducer)
     _write_json(out / REPORT_FILE, report)
     write_report(report, out / REPORT_PAGE, examples=config.run.report_examples)
-    return report
 
 
 def _settle(config: TrainConfig, prepared: Prepared, reduce: Reduce) -> tuple[Point, list[dict[str, float]]]:
@@ -307,12 +316,16 @@ def _difference(before: dict[str, Any], after: dict[str, Any], prefix: str = "")
 
 
 def _finetune_state(work: Path) -> dict[str, Any]:
-    state: dict[str, Any] = json.loads((work / "finetuned.json").read_text(encoding="utf-8"))
-    return state
+    return _read_json(work / "finetuned.json")
 
 
 def _logits(backbone: Backbone, texts: list[EncodedText]) -> Tensor:
     return torch.from_numpy(run(backbone, None, texts).logits)
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return content
 
 
 def _write_json(path: Path, content: dict[str, Any]) -> None:
