@@ -78,9 +78,7 @@ def test_two_processes_train_as_one(settings: dict[str, Any], pair: tuple[Path, 
         torch.testing.assert_close(tensor, expected[name], rtol=2e-3, atol=2e-3, msg=lambda text, name=name: f"{name}: {text}")
 
 
-def test_a_stopped_pair_goes_on_to_the_same_weights(
-    settings: dict[str, Any], pair: tuple[Path, str], tmp_path: Path
-) -> None:
+def test_a_stopped_pair_goes_on_to_the_same_weights(settings: dict[str, Any], pair: tuple[Path, str], tmp_path: Path) -> None:
     out = tmp_path / "stopped"
     process = start({**settings, "run": {**settings["run"], "snapshot_seconds": 0}}, out, 2)
     deadline = time.monotonic() + 120
