@@ -17,7 +17,7 @@ PACKAGE = "adapler"
 
 LAYERS = (
     ("errors",),
-    ("registry", "records", "config", "safefile"),
+    ("registry", "records", "config", "safefile", "points"),
     ("cost", "methods.settings"),
     ("tokens", "attention"),
     ("layout", "data"),
