@@ -195,7 +195,9 @@ def _heads(backbone: Backbone, index: int) -> int:
 def _judge_of(reducer: Reducer | None) -> Judge | None:
     if reducer is None or isinstance(reducer, Judge):
         return reducer
-    raise BadModel(f"method {reducer.name!r} does not judge tokens in front of the layers alone: it has no ONNX form; use torch")
+    raise BadModel(
+        f"method {reducer.name!r} does not judge tokens in front of the layers alone: it has no ONNX form; use torch"
+    )
 
 
 def _check(backbone: Backbone) -> None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from adapler.errors import BadModel
 from adapler.export.graph import MICROSOFT, Graph
-from adapler.export.linear import ENCODER, Linear, as_linear, rewrite, tensor
+from adapler.export.linear import ENCODER, Linear, as_linear, join_projections, rewrite, tensor
 
 _STEPS = 127
 _ZERO = 128  # unsigned rows against signed weights: the product x86 has an instruction for
@@ -22,6 +22,7 @@ _SMALLEST = 1e-30  # a row of zeros is divided by something
 
 def quantise(graph: Graph) -> None:
     """Put every plain linear map of the encoder into 8 bits; a graph without one is refused."""
+    join_projections(graph)
     rows: dict[str, tuple[str, str]] = {}
     done = 0
 

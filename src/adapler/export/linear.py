@@ -96,7 +96,7 @@ def _join(graph: Graph, linears: list[Linear]) -> dict[str, str]:
     weight = tensor(graph, np.concatenate([linear.weight for linear in linears], axis=1), scope)
     inputs = [linears[0].x, weight]
     if any(linear.bias is not None for linear in linears):
-        biases = [np.zeros(width, np.float32) if linear.bias is None else linear.bias for linear, width in zip(linears, widths, strict=True)]
+        biases = [np.zeros(linear.weight.shape[1], np.float32) if linear.bias is None else linear.bias for linear in linears]
         inputs.append(tensor(graph, np.concatenate(biases), scope))
     product = graph.add("Gemm", inputs, scope=scope)
     parts = graph.add_all("Split", [product, graph.constant(widths)], {"axis": 1}, outputs=len(linears), scope=scope)

@@ -75,9 +75,7 @@ class AdapLeR(Judge):
         score, threshold = decision.score, decision.threshold
         amplifier = torch.ones((), dtype=score.dtype, device=score.device, requires_grad=True) if layer > 0 else None
         judged = score if amplifier is None else _amplified(tokens, score, amplifier)
-        return replace(
-            decision, log_weight=soft_removal(judged, threshold, soft, self.settings.beta), amplifier=amplifier
-        )
+        return replace(decision, log_weight=soft_removal(judged, threshold, soft, self.settings.beta), amplifier=amplifier)
 
     def logit(self, x: Tensor, layer: int) -> Tensor:
         logit: Tensor = self.predictors[layer](x)
