@@ -14,7 +14,7 @@ from adapler.data.text import EncodedText
 from adapler.errors import BadConfig, BadModel, MissingExtra
 from adapler.runtimes.base import Answer, Runtime, scales
 from adapler.runtimes.exported import Exported, check_exported
-from adapler.safefile import typed
+from adapler.safefile import reason, typed
 
 _ERRORS_ONLY = 3
 _OUTPUTS = ("logits", "layer_lengths")
@@ -37,6 +37,7 @@ class OnnxFloat(Runtime):
         self.cost = exported.cost
         self.max_length = exported.max_length
         self._problem_type = exported.problem_type
+        self._path = exported.path
         self._session = _session(exported, threads)
         self._inputs = {entry.name for entry in self._session.get_inputs()}
         self._reduced = {entry.name for entry in self._session.get_outputs()} >= set(_TRACED)
@@ -59,7 +60,13 @@ class OnnxFloat(Runtime):
             "scale": scales(scale, len(texts)),
         }
         wanted = [*_OUTPUTS, *(_TRACED if trace and self._reduced else ())]
-        logits, lengths, *traced = self._session.run(wanted, {name: given[name] for name in given if name in self._inputs})
+        try:
+            answered = self._session.run(wanted, {name: given[name] for name in given if name in self._inputs})
+        except Exception as error:  # whatever ONNX Runtime raises has no common class
+            raise BadModel(
+                f"{self._path}: the graph cannot run these texts ({reason(error)[:300]}); export it again"
+            ) from error
+        logits, lengths, *traced = answered
         if not trace:
             return Answer(logits, lengths)
         if not traced:
