@@ -14,12 +14,12 @@ from typing import Any
 
 from adapler.backbones import view
 from adapler.backbones.base import Backbone
-from adapler.errors import AdaplerError, BadModel
-from adapler.folder import CONFIG_JSON, REDUCTION_TENSORS, Folder, Reduction, check_folder, write_reduction
+from adapler.errors import BadModel
+from adapler.folder import CONFIG_JSON, EXPORT_JSON, REDUCTION_TENSORS, Folder, Reduction, check_folder, write_reduction
 from adapler.hub import locate
 from adapler.methods import METHODS
 from adapler.methods.base import Reducer
-from adapler.safefile import reason
+from adapler.safefile import typed
 
 _SLACK = 2  # a shared layer or a tied weight is stored once
 _UNKNOWN = "\U0002a6a5"  # a character so rare that it is in no vocabulary
@@ -89,7 +89,8 @@ def write_folder(target: Path, write: Callable[[Path], None], *, overwrite: bool
     target = Path(os.path.realpath(target))  # what a link points to is replaced, not the link
     if target.exists() and not overwrite:
         raise BadModel(f"{target} exists; choose another folder or pass overwrite=True")
-    if target.exists() and not (target / CONFIG_JSON).exists() and (not target.is_dir() or any(target.iterdir())):
+    ours = any((target / name).exists() for name in (CONFIG_JSON, EXPORT_JSON))
+    if target.exists() and not ours and (not target.is_dir() or any(target.iterdir())):
         raise BadModel(f"{target} is no model folder, so it is not overwritten; choose another folder or remove it yourself")
     target.parent.mkdir(parents=True, exist_ok=True)
     staging = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent))
@@ -194,19 +195,6 @@ def _load_reducer(folder: Folder, reduction: Reduction, backbone: Backbone) -> R
     reducer: Reducer = METHODS[reduction.method].for_backbone(backbone, reduction.settings)
     reducer.load_state_dict(load_file(folder.path / REDUCTION_TENSORS), strict=True)
     return reducer
-
-
-@contextmanager
-def typed(path: Path, what: str) -> Iterator[None]:
-    """Other libraries raise what they like (and Rust panics are not even `Exception`s); users get one typed error."""
-    try:
-        yield
-    except (AdaplerError, KeyboardInterrupt, SystemExit, MemoryError):
-        raise
-    except BaseException as error:
-        raise BadModel(
-            f"{path}: {what} cannot be loaded ({reason(error)[:300]}); restore the folder or save the model again"
-        ) from error
 
 
 def sync(path: Path) -> None:

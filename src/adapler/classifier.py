@@ -1,25 +1,29 @@
-"""Classifier: text in; label, score, kept tokens and cost out. What users hold."""
+"""Classifier: text in; label, score, kept tokens and cost out. What users hold. Imports torch only for what needs it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, cast, overload
 
 import numpy as np
-import torch
-from torch import Tensor
+from numpy.typing import NDArray
 
-from adapler import checkpoint
-from adapler.backbones import view
-from adapler.backbones.base import Backbone
 from adapler.data.text import EncodedText, Text, TextEncoder, as_text, budget_batches, windows
-from adapler.engine import encode, model_cost, pack
-from adapler.errors import BadConfig
+from adapler.errors import BadConfig, BadModel
 from adapler.folder import Folder
-from adapler.methods.base import Reducer
-from adapler.safefile import reason
+from adapler.hub import locate
+from adapler.runtimes import RUNTIMES
+from adapler.runtimes.base import Runtime
+from adapler.runtimes.exported import Exported, check_exported, is_exported
+
+if TYPE_CHECKING:
+    import torch
+
+    from adapler.backbones.base import Backbone
+    from adapler.methods.base import Reducer
+    from adapler.runtimes.torch_packed import TorchPacked
 
 TOKEN_BUDGET = 4096
 
@@ -68,34 +72,48 @@ class Classifier:
         token_budget: int = TOKEN_BUDGET,
         device: str | torch.device = "cpu",
     ) -> None:
-        """`model` is a transformers sequence classifier (or a view of one), `tokenizer` its fast tokenizer."""
-        backbone: Backbone = model if isinstance(model, Backbone) else view(model)
-        limit = min(backbone.max_length, int(tokenizer.model_max_length))
+        """`model` is a transformers sequence classifier (or a view of one), `tokenizer` its fast tokenizer.
+
+        Or `model` is a `Runtime`, which has its reducer and device already.
+        """
+        self.runtime: Runtime = model if isinstance(model, Runtime) else _in_torch(model, reducer, device)
+        longest = self.runtime.max_length
+        limit = min(longest, int(getattr(tokenizer, "model_max_length", longest)))
         self.max_length = limit if max_length is None else max_length
-        if not 2 < self.max_length <= backbone.max_length:
-            raise BadConfig(f"max_length must lie in 3 to {backbone.max_length}, got {max_length}")
+        if not 2 < self.max_length <= longest:
+            raise BadConfig(f"max_length must lie in 3 to {longest}, got {max_length}")
         if token_budget < 1:
             raise BadConfig(f"token_budget must be at least 1, got {token_budget}")
-        self.device = usable_device(device)
-        self.backbone = backbone
-        self.model = backbone.model.to(self.device).eval()
         self.tokenizer = tokenizer
-        self.reducer = None if reducer is None else reducer.to(self.device).eval()
         self.token_budget = token_budget
-        self.labels = [str(self.model.config.id2label[i]) for i in range(self.model.config.num_labels)]
-        self.cost = model_cost(backbone, reducer)
+        self.labels = self.runtime.labels
+        self.cost = self.runtime.cost
         self._encoder = TextEncoder(tokenizer, self.max_length)
 
     @classmethod
     def from_pretrained(
         cls,
-        path: str | Path | Folder,
+        path: str | Path | Folder | Exported,
         *,
         max_length: int | None = None,
         token_budget: int = TOKEN_BUDGET,
         device: str | torch.device = "cpu",
     ) -> Classifier:
-        """Open a model folder (checked already or not) or hub id: reduced where it holds a reduction, else at full length."""
+        """Open a model folder (checked already or not) or hub id: reduced where it holds a reduction, else at full length.
+
+        A folder that `adapler export` wrote opens too, without torch.
+        """
+        if not isinstance(path, Folder | Exported):
+            path = locate(path)
+        if isinstance(path, Exported) or (isinstance(path, Path) and is_exported(path)):
+            exported = path if isinstance(path, Exported) else check_exported(path)
+            if str(device) != "cpu":
+                raise BadConfig(f"an exported model runs on cpu, got device {str(device)!r}; open the checkpoint instead")
+            runtime = RUNTIMES[exported.runtime](exported)
+            return cls(runtime, exported.tokenizer, max_length=max_length, token_budget=token_budget)
+        from adapler import checkpoint
+        from adapler.runtimes.torch_packed import usable_device
+
         opened = checkpoint.load(path, device=str(usable_device(device)))
         return cls(
             opened.backbone,
@@ -106,8 +124,36 @@ class Classifier:
             device=device,
         )
 
+    @property
+    def backbone(self) -> Backbone:
+        """The view of the torch model."""
+        return self._torch.backbone
+
+    @property
+    def model(self) -> Any:
+        """The transformers model."""
+        return self._torch.model
+
+    @property
+    def reducer(self) -> Reducer | None:
+        """What removes tokens, or None."""
+        return self._torch.reducer
+
+    @property
+    def device(self) -> torch.device:
+        """Where the torch model is."""
+        return self._torch.device
+
+    @property
+    def _torch(self) -> TorchPacked:
+        if self.runtime.name != "torch":
+            raise BadModel("this classifier was exported and holds no torch model; open the folder it was exported from")
+        return cast("TorchPacked", self.runtime)
+
     def save_pretrained(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write a folder that both transformers (at full length) and adapler (reduced) open. Whole or not at all."""
+        from adapler import checkpoint
+
         checkpoint.save(path, self.backbone, self.tokenizer, self.reducer, self.max_length, overwrite=overwrite)
 
     @overload
@@ -141,14 +187,12 @@ class Classifier:
         return [answer for answer in answers if answer is not None]
 
     def _predict_batch(self, batch: Sequence[EncodedText]) -> Iterator[Prediction]:
-        with torch.inference_mode():
-            tokens, counts = pack(self.backbone, batch, self.device)
-            logits, trace = encode(self.backbone, tokens, self.reducer)
-            probabilities = _probabilities(logits, self.model.config.problem_type).double().cpu().numpy()
-            depths = trace.depths(counts).cpu().numpy()
+        answer = self.runtime(batch)
+        assert answer.depths is not None  # asked for
+        probabilities = _probabilities(answer.logits.astype(np.float64), self.runtime.problem_type)
         ends = np.cumsum([len(text.ids) for text in batch])[:-1]
-        for text, row, depth in zip(batch, probabilities, np.split(depths, ends), strict=True):
-            kept = [np.flatnonzero(depth > layer).tolist() for layer in range(len(self.backbone.blocks))]
+        for text, row, depth in zip(batch, probabilities, np.split(answer.depths, ends), strict=True):
+            kept = [np.flatnonzero(depth > layer).tolist() for layer in range(self.runtime.layers)]
             best = int(row.argmax())
             yield Prediction(
                 label=self.labels[best],
@@ -162,18 +206,18 @@ class Classifier:
             )
 
 
-def usable_device(device: str | torch.device) -> torch.device:
-    """The device, if this machine has it."""
-    try:
-        return torch.empty(0, device=device).device
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise BadConfig(f"device {str(device)!r} cannot be used here ({reason(error)[:200]}); cpu always can") from error
+def _in_torch(model: Any, reducer: Reducer | None, device: str | torch.device) -> TorchPacked:
+    from adapler.runtimes.torch_packed import TorchPacked
+
+    return TorchPacked(model, reducer, device)
 
 
-def _probabilities(logits: Tensor, problem_type: str | None) -> Tensor:
+def _probabilities(logits: NDArray[np.float64], problem_type: str | None) -> NDArray[np.float64]:
     """As transformers' pipeline: sigmoid for several or a single label, raw values for a regression, else softmax."""
     if problem_type == "regression":
         return logits
     if problem_type == "multi_label_classification" or logits.shape[-1] == 1:
-        return logits.sigmoid()
-    return logits.softmax(dim=-1)
+        return 0.5 * (1 + np.tanh(0.5 * logits))  # the sigmoid, without overflow
+    grown = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    shares: NDArray[np.float64] = grown / grown.sum(axis=-1, keepdims=True)
+    return shares

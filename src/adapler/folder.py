@@ -6,8 +6,6 @@ A reduced model is an ordinary transformers folder plus `reduction.json` (method
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 import os
 from dataclasses import dataclass
@@ -17,12 +15,25 @@ from typing import Any
 from adapler.backbones import BACKBONES
 from adapler.errors import AdaplerError, BadModel
 from adapler.methods.settings import MethodSettings, parse_settings
-from adapler.safefile import check_numbers, damaged, plain_name, read_header, read_json, regular, sha256, short
+from adapler.safefile import (
+    check_numbers,
+    check_sealed_files,
+    damaged,
+    plain_name,
+    read_header,
+    read_json,
+    read_sealed,
+    regular,
+    seal,
+    short,
+)
 
 FORMAT_VERSION = 1
 REDUCTION_JSON = "reduction.json"
 REDUCTION_TENSORS = "reduction.safetensors"
 CONFIG_JSON = "config.json"
+EXPORT_JSON = "export.json"
+"""Marks a folder of an exported graph, which is no checkpoint: `runtimes/exported.py` opens it."""
 WEIGHTS = "model.safetensors"
 SHARDS = "model.safetensors.index.json"
 ADAPTER = "adapter_config.json"
@@ -77,7 +88,7 @@ def check_folder(path: Path) -> Folder:
 
 def write_reduction(path: Path, reduction: Reduction) -> None:
     """Write `reduction.json` last: it lists every other file of the folder with its hash, and its own digest."""
-    content: dict[str, Any] = {
+    content = {
         "format_version": FORMAT_VERSION,
         "method": reduction.method,
         "settings": reduction.settings.model_dump(),
@@ -85,14 +96,8 @@ def write_reduction(path: Path, reduction: Reduction) -> None:
         "hidden_size": reduction.hidden_size,
         "layers": reduction.layers,
         "max_length": reduction.max_length,
-        "files": {
-            file.name: {"bytes": file.stat().st_size, "sha256": sha256(file)}
-            for file in sorted(path.iterdir())
-            if file.name != REDUCTION_JSON and file.is_file()
-        },
     }
-    content["digest"] = _digest(content)
-    (path / REDUCTION_JSON).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    seal(path / REDUCTION_JSON, content)
 
 
 def _checked(path: Path) -> Folder:
@@ -100,6 +105,8 @@ def _checked(path: Path) -> Folder:
         raise BadModel(f"no model folder {str(path)!r}; give a folder written by save_pretrained, or a hub id")
     if not path.is_dir():
         raise BadModel(f"{str(path)!r} is a file; expected a model folder with {CONFIG_JSON} and {WEIGHTS}")
+    if (path / EXPORT_JSON).exists():
+        raise BadModel(f"{path} holds an exported graph, not a checkpoint; give the folder it was exported from")
     for file in path.iterdir():
         if file.suffix in _LOADED:
             regular(file)  # a loader that opens a named pipe would wait for ever
@@ -119,17 +126,9 @@ def _checked(path: Path) -> Folder:
 
 def _check_reduction(path: Path) -> Reduction:
     file = path / REDUCTION_JSON
-    content = read_json(file)
-    version = content.get("format_version")
-    if type(version) is not int or version < 1:
-        raise damaged(file, f"has format_version {short(version)}, expected 1 to {FORMAT_VERSION}")
-    if version > FORMAT_VERSION:
-        raise BadModel(
-            f"{file} has format_version {version}; this adapler reads up to {FORMAT_VERSION}. Upgrade: pip install -U adapler"
-        )
-    if content.pop("digest", None) != _digest(content):
-        raise damaged(file, "was changed after it was written")
-    _check_files(path, content.get("files"))
+    content = read_sealed(file, FORMAT_VERSION)
+    _check_no_pickles(path)
+    check_sealed_files(file, content.get("files"), {REDUCTION_TENSORS, CONFIG_JSON})
     sizes = {name: content.get(name) for name in ("hidden_size", "layers", "max_length")}
     ranges = (_SIZES["hidden_size"], _SIZES["num_hidden_layers"], (_SHORTEST, _SIZES["max_position_embeddings"][1]))
     for (name, value), (low, high) in zip(sizes.items(), ranges, strict=True):
@@ -148,24 +147,12 @@ def _check_reduction(path: Path) -> Reduction:
     return reduction
 
 
-def _check_files(path: Path, files: Any) -> None:
-    """Every listed file is there, in the folder itself, with the bytes it was written with; no pickle lies beside them."""
-    if not isinstance(files, dict) or REDUCTION_TENSORS not in files or CONFIG_JSON not in files:
-        raise damaged(path / REDUCTION_JSON, "does not list the model's files")
+def _check_no_pickles(path: Path) -> None:
     for present in path.iterdir():
         if present.suffix.lower() in _PICKLES:
             raise BadModel(
                 f"{present} may be a pickle, which can run code; adapler reads none. Remove it from the model folder"
             )
-    for name, entry in files.items():
-        if not plain_name(name):
-            raise damaged(path / REDUCTION_JSON, f"lists {short(name)}, which is not a plain file name")
-        file = path / name
-        size = regular(file).st_size
-        if not isinstance(entry, dict) or size != entry.get("bytes"):
-            raise damaged(file, f"has {size} bytes, expected {short(entry.get('bytes') if isinstance(entry, dict) else None)}")
-        if sha256(file) != entry.get("sha256"):
-            raise damaged(file, "differs from what was written")
 
 
 def _check_config(path: Path, reduction: Reduction | None) -> dict[str, Any]:
@@ -275,7 +262,3 @@ def _weight_files(path: Path) -> list[str]:
         else ""
     )
     raise BadModel(f"{path} has no {WEIGHTS}.{only or ' Write it with save_pretrained.'}")
-
-
-def _digest(content: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()

@@ -10,10 +10,12 @@ import json
 import math
 import os
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from adapler.errors import BadModel
+from adapler.errors import AdaplerError, BadModel
 
 _JSON_LIMIT = 64 * 2**20
 _HEADER_LIMIT = 100 * 2**20
@@ -110,6 +112,62 @@ def sha256(file: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
+def seal(manifest: Path, content: dict[str, Any]) -> None:
+    """Write a manifest, last of a folder: `content`, every other file with its size and hash, and a digest of all that."""
+    files = {
+        file.name: {"bytes": file.stat().st_size, "sha256": sha256(file)}
+        for file in sorted(manifest.parent.iterdir())
+        if file != manifest and file.is_file()
+    }
+    sealed = {**content, "files": files}
+    sealed["digest"] = _digest(sealed)
+    manifest.write_text(json.dumps(sealed, indent=1) + "\n", encoding="utf-8")
+
+
+def read_sealed(manifest: Path, format_version: int) -> dict[str, Any]:
+    """What a manifest says, if this adapler can read its version and nobody changed it since."""
+    content = read_json(manifest)
+    version = content.get("format_version")
+    if type(version) is not int or version < 1:
+        raise damaged(manifest, f"has format_version {short(version)}, expected 1 to {format_version}")
+    if version > format_version:
+        raise BadModel(
+            f"{manifest} has format_version {version}; this adapler reads up to {format_version}. "
+            f"Upgrade: pip install -U adapler"
+        )
+    if content.pop("digest", None) != _digest(content):
+        raise damaged(manifest, "was changed after it was written")
+    return content
+
+
+def check_sealed_files(manifest: Path, files: Any, needed: set[str]) -> None:
+    """Every listed file is there, in the folder itself, with the bytes it was written with."""
+    if not isinstance(files, dict) or not needed <= files.keys():
+        raise damaged(manifest, "does not list the model's files")
+    for name, entry in files.items():
+        if not plain_name(name):
+            raise damaged(manifest, f"lists {short(name)}, which is not a plain file name")
+        file = manifest.parent / name
+        size = regular(file).st_size
+        if not isinstance(entry, dict) or size != entry.get("bytes"):
+            raise damaged(file, f"has {size} bytes, expected {short(entry.get('bytes') if isinstance(entry, dict) else None)}")
+        if sha256(file) != entry.get("sha256"):
+            raise damaged(file, "differs from what was written")
+
+
+@contextmanager
+def typed(path: Path, what: str) -> Iterator[None]:
+    """Other libraries raise what they like (and Rust panics are not even `Exception`s); users get one typed error."""
+    try:
+        yield
+    except (AdaplerError, KeyboardInterrupt, SystemExit, MemoryError):
+        raise
+    except BaseException as error:
+        raise BadModel(
+            f"{path}: {what} cannot be loaded ({reason(error)[:300]}); restore the folder or save the model again"
+        ) from error
+
+
 def plain_name(name: str) -> bool:
     whole = name == Path(name).name and name not in (".", "..") and "\\" not in name
     return whole and 0 < len(name) <= _NAME_LIMIT and name.isprintable()
@@ -146,3 +204,7 @@ def _parse_json(file: Path, data: bytes) -> dict[str, Any]:
 
 def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is not a number")
+
+
+def _digest(content: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()

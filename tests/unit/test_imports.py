@@ -17,14 +17,14 @@ PACKAGE = "adapler"
 
 LAYERS = (
     ("errors",),
-    ("registry", "records", "config", "safefile", "points"),
+    ("registry", "records", "config", "safefile", "points", "timing"),
     ("cost", "methods.settings"),
     ("tokens", "attention"),
     ("layout", "data"),
     ("backbones", "methods"),
     ("engine",),
     ("folder", "hub", "checkpoint"),
-    ("report", "training", "evaluation", "dial", "runtimes"),
+    ("report", "training", "evaluation", "dial", "runtimes", "export"),
     ("classifier", "bench"),
     ("study", "serve", "scale", "demo", "cli", "__main__"),
 )

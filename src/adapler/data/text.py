@@ -34,20 +34,52 @@ class EncodedText:
     truncated: bool
 
 
+@dataclass(frozen=True)
+class PlainTokenizer:
+    """A fast tokenizer as data: all that is read of transformers' wrapper, so that none is needed to use it."""
+
+    json: str
+    """What `tokenizer.json` holds."""
+    truncation_side: str
+    """`right` where the end of a long text is not read, `left` where its beginning is not."""
+    typed: bool
+    """Whether the model tells the texts of a pair apart by segment numbers."""
+    split_special_tokens: bool
+    """Whether a special token's name in a text is read as ordinary characters."""
+
+    @classmethod
+    def of(cls, tokenizer: Any) -> PlainTokenizer:
+        """From a transformers fast tokenizer."""
+        return cls(
+            json=tokenizer.backend_tokenizer.to_str(),
+            truncation_side=tokenizer.truncation_side,
+            typed="token_type_ids" in tokenizer.model_input_names,
+            split_special_tokens=tokenizer.split_special_tokens,
+        )
+
+    def engine(self) -> Tokenizer:
+        """A tokenizer that neither pads nor cuts."""
+        engine = Tokenizer.from_str(self.json)
+        engine.no_padding()
+        engine.no_truncation()
+        engine.encode_special_tokens = self.split_special_tokens
+        return engine
+
+
 class TextEncoder:
     """A fast tokenizer fixed to one maximum length. Unlike transformers' wrapper it keeps no state between calls, so
     threads may share it."""
 
     def __init__(self, tokenizer: Any, max_length: int) -> None:
-        """`tokenizer` is a transformers fast tokenizer; `max_length` counts special tokens."""
-        self._whole = _stateless(tokenizer)
-        self._cutting = _stateless(tokenizer)
+        """`tokenizer` is a transformers fast tokenizer, or a plain one; `max_length` counts special tokens."""
+        plain = tokenizer if isinstance(tokenizer, PlainTokenizer) else PlainTokenizer.of(tokenizer)
+        self._whole, self._cutting = plain.engine(), plain.engine()
         added = self._cutting.num_special_tokens_to_add(is_pair=True)
         if added > max_length:
             raise BadConfig(f"max_length must be at least {added}, the special tokens around a pair, got {max_length}")
-        self._cutting.enable_truncation(max_length, direction=tokenizer.truncation_side)
-        self._cuts_ends = tokenizer.truncation_side == "right"
-        self._typed = "token_type_ids" in tokenizer.model_input_names
+        self._cutting.enable_truncation(max_length, direction=plain.truncation_side)
+        self._cuts_ends = plain.truncation_side == "right"
+        self._typed = plain.typed
         self.max_length = max_length
 
     def __call__(self, texts: Sequence[Text]) -> list[EncodedText]:
@@ -89,15 +121,6 @@ class TextEncoder:
             one_end = _word_end(one, self.max_length)
             two_end = _word_end(two, max(self.max_length, one_end - 1))
         return _head(first, one, one_end), _head(second, two, two_end)
-
-
-def _stateless(tokenizer: Any) -> Tokenizer:
-    """A copy of a transformers tokenizer's engine that neither pads nor cuts."""
-    copy = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
-    copy.no_padding()
-    copy.no_truncation()
-    copy.encode_special_tokens = tokenizer.split_special_tokens
-    return copy
 
 
 def _word_end(encoding: Any, index: int) -> int:

@@ -7,13 +7,14 @@ score and threshold; losses are in `adapler_losses.py` and read the `Trace`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from adapler.backbones.base import Backbone
-from adapler.methods.base import Reducer
+from adapler.methods.base import Judge
 from adapler.methods.settings import AdapLeRSettings
 from adapler.tokens import LOG_WEIGHT_FLOOR, Decision, Tokens
 
@@ -36,7 +37,7 @@ class ContributionPredictor(nn.Module):
         return logit.squeeze(-1)
 
 
-class AdapLeR(Reducer):
+class AdapLeR(Judge):
     """One predictor and one threshold `eta` a layer; `theta` for every layer but the first."""
 
     name: ClassVar[str] = "adapler"
@@ -68,22 +69,24 @@ class AdapLeR(Reducer):
     ) -> Decision | None:
         if site != "layer_input":
             return None
-        layout = tokens.layout
-        score = layout.share(tokens, self.predictors[layer](tokens.x).to(tokens.weight.dtype))
-        eta = self.eta[layer] if scale is None else self.eta[layer] * scale
-        threshold = layout.spread(eta / layout.length(tokens))
-        keep = (score >= threshold) | tokens.protected
+        decision = self.judge(tokens, self.logit(tokens.x, layer), layer, scale=scale)
         if soft is None:
-            return Decision(score=score, threshold=threshold, keep=keep)
+            return decision
+        score, threshold = decision.score, decision.threshold
         amplifier = torch.ones((), dtype=score.dtype, device=score.device, requires_grad=True) if layer > 0 else None
         judged = score if amplifier is None else _amplified(tokens, score, amplifier)
-        return Decision(
-            score=score,
-            threshold=threshold,
-            keep=keep,
-            log_weight=soft_removal(judged, threshold, soft, self.settings.beta),
-            amplifier=amplifier,
-        )
+        return replace(decision, log_weight=soft_removal(judged, threshold, soft, self.settings.beta), amplifier=amplifier)
+
+    def logit(self, x: Tensor, layer: int) -> Tensor:
+        logit: Tensor = self.predictors[layer](x)
+        return logit
+
+    def judge(self, tokens: Tokens, logit: Tensor, layer: int, *, scale: Tensor | None) -> Decision:
+        layout = tokens.layout
+        score = layout.share(tokens, logit.to(tokens.weight.dtype))
+        eta = self.eta[layer] if scale is None else self.eta[layer] * scale
+        threshold = layout.spread(eta / layout.length(tokens))
+        return Decision(score=score, threshold=threshold, keep=(score >= threshold) | tokens.protected)
 
     @property
     def flops_per_token(self) -> tuple[int, ...]:

@@ -40,3 +40,18 @@ class Reducer(nn.Module, ABC):
     @abstractmethod
     def for_backbone(cls, backbone: Backbone, settings: Any = None) -> Reducer:
         """An untrained reducer of the right size; `settings` are the method's own, None for the defaults."""
+
+
+class Judge(Reducer):
+    """A method that judges in front of every layer, from a logit each token gets by itself.
+
+    Its two halves, per token and across tokens, can be carried out apart; an exported graph needs no more than them.
+    """
+
+    @abstractmethod
+    def logit(self, x: Tensor, layer: int) -> Tensor:
+        """One number a token from its vector alone: (..., H) to (...)."""
+
+    @abstractmethod
+    def judge(self, tokens: Tokens, logit: Tensor, layer: int, *, scale: Tensor | None) -> Decision:
+        """The rule, for real removal: who stays, given the logits. Reads of `tokens` all but the vectors."""

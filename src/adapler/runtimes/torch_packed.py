@@ -1,0 +1,67 @@
+"""The engine itself as a runtime: packed, on any torch device. What the others are compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from adapler import checkpoint
+from adapler.backbones import view
+from adapler.backbones.base import Backbone
+from adapler.data.text import EncodedText
+from adapler.engine import encode, model_cost, pack
+from adapler.errors import BadConfig
+from adapler.methods.base import Reducer
+from adapler.runtimes.base import Answer, Runtime, scales
+from adapler.safefile import reason
+
+
+class TorchPacked(Runtime):
+    name: ClassVar[str] = "torch"
+
+    def __init__(self, model: Any, reducer: Reducer | None = None, device: str | torch.device = "cpu") -> None:
+        """`model` is a transformers sequence classifier or a view of one; it is moved to the device."""
+        self.backbone: Backbone = model if isinstance(model, Backbone) else view(model)
+        self.device = usable_device(device)
+        self.model = self.backbone.model.to(self.device).eval()
+        self.reducer = None if reducer is None else reducer.to(self.device).eval()
+        self.labels = [str(self.model.config.id2label[i]) for i in range(self.model.config.num_labels)]
+        self.layers = len(self.backbone.blocks)
+        self.cost = model_cost(self.backbone, self.reducer)
+        self.max_length = self.backbone.max_length
+
+    @classmethod
+    def open(cls, path: str | Path) -> TorchPacked:
+        """From a model folder."""
+        opened = checkpoint.load(path)
+        return cls(opened.backbone, opened.reducer)
+
+    @property
+    def problem_type(self) -> str | None:
+        kind: str | None = self.model.config.problem_type
+        return kind
+
+    def __call__(self, texts: Sequence[EncodedText], *, scale: NDArray[np.float32] | None = None, trace: bool = True) -> Answer:
+        factors = None if scale is None else torch.from_numpy(scales(scale, len(texts))).to(self.device)
+        with torch.inference_mode():
+            tokens, counts = pack(self.backbone, texts, self.device)
+            logits, seen = encode(self.backbone, tokens, self.reducer, scale=factors)
+            return Answer(
+                logits=logits.cpu().numpy(),
+                lengths=torch.stack(seen.lengths, dim=1).round().long().cpu().numpy(),
+                depths=seen.depths(counts).cpu().numpy() if trace else None,
+                scores=tuple(step.decision.score.cpu().numpy() for step in seen.steps) if trace else None,
+            )
+
+
+def usable_device(device: str | torch.device) -> torch.device:
+    """The device, if this machine has it."""
+    try:
+        return torch.empty(0, device=device).device
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise BadConfig(f"device {str(device)!r} cannot be used here ({reason(error)[:200]}); cpu always can") from error
