@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, overload
 
@@ -14,6 +14,7 @@ from adapler.data.text import EncodedText, Text, TextEncoder, as_text, budget_ba
 from adapler.errors import BadConfig, BadModel
 from adapler.folder import Folder
 from adapler.hub import locate
+from adapler.points import Dial, Operating, operating
 from adapler.runtimes import RUNTIMES
 from adapler.runtimes.base import Runtime
 from adapler.runtimes.exported import Exported, check_exported, is_exported
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from adapler.runtimes.torch_packed import TorchPacked
 
 TOKEN_BUDGET = 4096
+REDUCED_BUDGET = 16384
+"""Of a reduced model: most of a batch's tokens leave early, and what is left must still fill the processor."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,8 @@ class Prediction:
     """The same at full length, without predictors; `flops_full / flops` is this text's `flops_speedup`."""
     truncated: bool
     """Whether the text was longer than the model's limit and its end was not read."""
+    escalated: bool = False
+    """Whether a fast answer was too unsure and this is the careful one; `flops` counts both."""
 
     @property
     def lengths(self) -> list[int]:
@@ -69,8 +74,9 @@ class Classifier:
         reducer: Reducer | None = None,
         *,
         max_length: int | None = None,
-        token_budget: int = TOKEN_BUDGET,
+        token_budget: int | None = None,
         device: str | torch.device = "cpu",
+        dial: Dial | None = None,
     ) -> None:
         """`model` is a transformers sequence classifier (or a view of one), `tokenizer` its fast tokenizer.
 
@@ -82,10 +88,13 @@ class Classifier:
         self.max_length = limit if max_length is None else max_length
         if not 2 < self.max_length <= longest:
             raise BadConfig(f"max_length must lie in 3 to {longest}, got {max_length}")
-        if token_budget < 1:
+        if token_budget is not None and token_budget < 1:
             raise BadConfig(f"token_budget must be at least 1, got {token_budget}")
         self.tokenizer = tokenizer
-        self.token_budget = token_budget
+        self.token_budget = token_budget or (REDUCED_BUDGET if self.runtime.cost.predictors else TOKEN_BUDGET)
+        self.dial = dial
+        self.operating = Operating()
+        """How calls run that wish for nothing else."""
         self.labels = self.runtime.labels
         self.cost = self.runtime.cost
         self._encoder = TextEncoder(tokenizer, self.max_length)
@@ -96,13 +105,32 @@ class Classifier:
         path: str | Path | Folder | Exported,
         *,
         max_length: int | None = None,
-        token_budget: int = TOKEN_BUDGET,
+        token_budget: int | None = None,
         device: str | torch.device = "cpu",
+        point: str | None = None,
+        max_loss: float | None = None,
+        speedup: float | None = None,
+        max_latency_ms: float | None = None,
+        escalate: float | None = None,
     ) -> Classifier:
         """Open a model folder (checked already or not) or hub id: reduced where it holds a reduction, else at full length.
 
-        A folder that `adapler export` wrote opens too, without torch.
+        A folder that `adapler export` wrote opens too, without torch. `point` (by name), `max_loss` (points of dev score),
+        `speedup` (at least so many times fewer FLOPs), `max_latency_ms` and `escalate` choose among the operating points
+        that were measured; see `operate`.
         """
+        opened = cls._open(path, max_length, token_budget, device)
+        opened.operate(point=point, max_loss=max_loss, speedup=speedup, max_latency_ms=max_latency_ms, escalate=escalate)
+        return opened
+
+    @classmethod
+    def _open(
+        cls,
+        path: str | Path | Folder | Exported,
+        max_length: int | None,
+        token_budget: int | None,
+        device: str | torch.device,
+    ) -> Classifier:
         if not isinstance(path, Folder | Exported):
             path = locate(path)
         if isinstance(path, Exported) or (isinstance(path, Path) and is_exported(path)):
@@ -110,7 +138,7 @@ class Classifier:
             if str(device) != "cpu":
                 raise BadConfig(f"an exported model runs on cpu, got device {str(device)!r}; open the checkpoint instead")
             runtime = RUNTIMES[exported.runtime](exported)
-            return cls(runtime, exported.tokenizer, max_length=max_length, token_budget=token_budget)
+            return cls(runtime, exported.tokenizer, max_length=max_length, token_budget=token_budget, dial=exported.dial)
         from adapler import checkpoint
         from adapler.runtimes.torch_packed import usable_device
 
@@ -122,6 +150,29 @@ class Classifier:
             max_length=opened.max_length if max_length is None else max_length,
             token_budget=token_budget,
             device=device,
+            dial=opened.dial,
+        )
+
+    def operate(
+        self,
+        *,
+        point: str | None = None,
+        max_loss: float | None = None,
+        speedup: float | None = None,
+        max_latency_ms: float | None = None,
+        escalate: float | None = None,
+    ) -> None:
+        """From now on run at the operating point these wishes mean; without any, as trained.
+
+        With `escalate`, answers whose probability is below it are given again at the careful point.
+        """
+        self.operating = operating(
+            self.dial,
+            point=point,
+            max_loss=max_loss,
+            speedup=speedup,
+            max_latency_ms=max_latency_ms,
+            escalate=escalate,
         )
 
     @property
@@ -154,40 +205,88 @@ class Classifier:
         """Write a folder that both transformers (at full length) and adapler (reduced) open. Whole or not at all."""
         from adapler import checkpoint
 
-        checkpoint.save(path, self.backbone, self.tokenizer, self.reducer, self.max_length, overwrite=overwrite)
+        parts = (self.backbone, self.tokenizer, self.reducer, self.max_length)
+        checkpoint.save(path, *parts, dial=self.dial, overwrite=overwrite)
 
     @overload
-    def __call__(self, texts: Text) -> Prediction: ...  # type: ignore[overload-overlap]
+    def __call__(  # type: ignore[overload-overlap]
+        self,
+        texts: Text,
+        *,
+        point: str | None = None,
+        max_loss: float | None = None,
+        speedup: float | None = None,
+        escalate: float | None = None,
+    ) -> Prediction: ...
     @overload
-    def __call__(self, texts: Sequence[Text]) -> list[Prediction]: ...  # type: ignore[overload-overlap]
+    def __call__(  # type: ignore[overload-overlap]
+        self,
+        texts: Sequence[Text],
+        *,
+        point: str | None = None,
+        max_loss: float | None = None,
+        speedup: float | None = None,
+        escalate: float | None = None,
+    ) -> list[Prediction]: ...
     @overload
-    def __call__(self, texts: Iterable[Text]) -> Iterator[Prediction]: ...
-    def __call__(self, texts: Any) -> Any:
+    def __call__(
+        self,
+        texts: Iterable[Text],
+        *,
+        point: str | None = None,
+        max_loss: float | None = None,
+        speedup: float | None = None,
+        escalate: float | None = None,
+    ) -> Iterator[Prediction]: ...
+    def __call__(
+        self,
+        texts: Any,
+        *,
+        point: str | None = None,
+        max_loss: float | None = None,
+        speedup: float | None = None,
+        escalate: float | None = None,
+    ) -> Any:
         """One text or one pair (a tuple) gives a `Prediction`, a list gives a list in order, an iterator an iterator.
 
-        An iterator is read in windows of a few thousand texts, so memory does not grow with its length.
+        An iterator is read in windows of a few thousand texts, so memory does not grow with its length. The other arguments
+        choose an operating point for this call alone.
         """
+        wished = any(wish is not None for wish in (point, max_loss, speedup, escalate))
+        how = (
+            operating(self.dial, point=point, max_loss=max_loss, speedup=speedup, escalate=escalate)
+            if wished
+            else self.operating
+        )
         if isinstance(texts, str) or (isinstance(texts, tuple) and len(texts) == 2 and all(isinstance(t, str) for t in texts)):
-            return self._predict_window([as_text(texts, 0)])[0]
+            return self._predict_window([as_text(texts, 0)], how)[0]
         if not isinstance(texts, Iterable):
             as_text(texts, 0)  # neither a text nor a collection of texts: the same typed error
-        predictions = self._stream(texts)
+        predictions = self._stream(texts, how)
         return list(predictions) if hasattr(texts, "__len__") else predictions
 
-    def _stream(self, texts: Iterable[object]) -> Iterator[Prediction]:
+    def _stream(self, texts: Iterable[object], how: Operating) -> Iterator[Prediction]:
         for window in windows(texts):
-            yield from self._predict_window(window)
+            yield from self._predict_window(window, how)
 
-    def _predict_window(self, window: Sequence[Text]) -> list[Prediction]:
+    def _predict_window(self, window: Sequence[Text], how: Operating) -> list[Prediction]:
         encoded = self._encoder(window)
-        answers: list[Prediction | None] = [None] * len(encoded)
-        for batch in budget_batches([len(text.ids) for text in encoded], self.token_budget):
-            for index, prediction in zip(batch, self._predict_batch([encoded[i] for i in batch]), strict=True):
-                answers[index] = prediction
-        return [answer for answer in answers if answer is not None]
+        answers = self._predict(encoded, how.scale)
+        if how.escalate is not None:
+            unsure = [index for index, answer in enumerate(answers) if answer.score < how.escalate]
+            again = self._predict([encoded[index] for index in unsure], how.careful)
+            for index, answer in zip(unsure, again, strict=True):
+                answers[index] = replace(answer, flops=answer.flops + answers[index].flops, escalated=True)
+        return answers
 
-    def _predict_batch(self, batch: Sequence[EncodedText]) -> Iterator[Prediction]:
-        answer = self.runtime(batch)
+    def _predict(self, encoded: Sequence[EncodedText], scale: float | None) -> list[Prediction]:
+        answers: dict[int, Prediction] = {}
+        for batch in budget_batches([len(text.ids) for text in encoded], self.token_budget):
+            answers |= zip(batch, self._predict_batch([encoded[i] for i in batch], scale), strict=True)
+        return [answers[index] for index in range(len(encoded))]
+
+    def _predict_batch(self, batch: Sequence[EncodedText], scale: float | None) -> Iterator[Prediction]:
+        answer = self.runtime(batch, scale=None if scale is None else np.full(len(batch), scale, dtype=np.float32))
         assert answer.depths is not None  # asked for
         probabilities = _probabilities(answer.logits.astype(np.float64), self.runtime.problem_type)
         ends = np.cumsum([len(text.ids) for text in batch])[:-1]
@@ -200,7 +299,7 @@ class Classifier:
                 scores=dict(zip(self.labels, row.tolist(), strict=True)),
                 tokens=text.tokens,
                 kept=kept,
-                flops=self.cost.reduced(len(depth), [len(layer) for layer in kept]),
+                flops=self.cost.full(len(depth)) if scale == 0 else self.cost.reduced(len(depth), [*map(len, kept)]),
                 flops_full=self.cost.full(len(depth)),
                 truncated=text.truncated,
             )

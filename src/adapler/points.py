@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
+from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -49,12 +50,54 @@ class Dial(BaseModel):
             raise BadConfig(f"no operating point {name!r}; there are: {', '.join(found)}")
         return found[name]
 
+    def rescaled(self, factor: float) -> Dial:
+        """The same points of a model whose thresholds were all multiplied by `factor`."""
+        points = tuple(point.model_copy(update={"scale": point.scale / factor}) for point in self.points)
+        return self.model_copy(update={"points": points})
+
     @property
     def aliases(self) -> dict[str, Point]:
         """Names for what people mean."""
         careful = max(self.points, key=lambda point: (point.score, point.flops_speedup))
         within = [point for point in self.points if point.loss_points <= FAST_LOSS]
         return {CAREFUL: careful, **({FAST: max(within, key=lambda point: point.flops_speedup)} if within else {})}
+
+
+@dataclass(frozen=True)
+class Operating:
+    """How a call runs."""
+
+    scale: float | None = None
+    """Of all thresholds; None as trained."""
+    escalate: float | None = None
+    """Answers less sure than this are given again at `careful`."""
+    careful: float = 0.0
+
+
+def operating(
+    dial: Dial | None,
+    *,
+    point: str | None = None,
+    max_loss: float | None = None,
+    speedup: float | None = None,
+    max_latency_ms: float | None = None,
+    escalate: float | None = None,
+    latencies: dict[str, float] | None = None,
+) -> Operating:
+    """What a user's wishes mean for a model with this dial; without wishes the model runs as trained."""
+    if all(wish is None for wish in (point, max_loss, speedup, max_latency_ms, escalate)):
+        return Operating()
+    if dial is None:
+        raise BadConfig("the model has no operating points to choose from; measure them: adapler dial MODEL --data DEV")
+    if escalate is not None and not 0 <= escalate <= 1:
+        raise BadConfig(f"escalate must be a probability between 0 and 1, got {escalate}")
+    chosen: Point | None = None
+    if any(wish is not None for wish in (point, max_loss, speedup, max_latency_ms)):
+        chosen = choose(
+            dial, point=point, max_loss=max_loss, speedup=speedup, max_latency_ms=max_latency_ms, latencies=latencies
+        )
+    sureness = escalate if escalate is not None or chosen is None else chosen.escalate
+    return Operating(None if chosen is None else chosen.scale, sureness, dial.aliases[CAREFUL].scale)
 
 
 def front(points: Sequence[Point]) -> tuple[Point, ...]:
@@ -108,7 +151,8 @@ def reachable(dial: Dial, latencies: dict[str, float] | None = None) -> str:
     return "; ".join(shown)
 
 
-def point_name(scale: float, flops_speedup: float, taken: Container[str]) -> str:
-    """A name of its own: what the point saves, as `2.4x`; `full` where nothing is removed."""
+def point_name(scale: float, flops_speedup: float, taken: Container[str], escalate: float | None = None) -> str:
+    """A name of its own: what the point saves, as `2.4x`; `full` where nothing is removed; `2.4x+0.9` where it escalates."""
+    end = "" if escalate is None else f"+{escalate:g}"
     names = ["full"] if scale == 0 else [f"{flops_speedup:.1f}x", f"{flops_speedup:.2f}x", f"scale {scale:g}"]
-    return next((name for name in names if name not in taken), names[-1])
+    return next((name + end for name in names if name + end not in taken), names[-1] + end)

@@ -17,6 +17,7 @@ VERBS = Registry(
     {
         "train": "adapler.cli.train:train",
         "evaluate": "adapler.cli.evaluate:evaluate",
+        "dial": "adapler.cli.dial:dial",
         "predict": "adapler.cli.predict:predict",
         "info": "adapler.cli.info:info",
     },

@@ -39,6 +39,7 @@ def export(
             max_length=opened.max_length,
             tokenizer=PlainTokenizer.of(opened.tokenizer),
             cost=model_cost(opened.backbone, opened.reducer),
+            dial=opened.dial,
         )
         exported.model.write_bytes(content)
         seal_exported(exported)

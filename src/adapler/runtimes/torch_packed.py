@@ -48,9 +48,10 @@ class TorchPacked(Runtime):
 
     def __call__(self, texts: Sequence[EncodedText], *, scale: NDArray[np.float32] | None = None, trace: bool = True) -> Answer:
         factors = None if scale is None else torch.from_numpy(scales(scale, len(texts))).to(self.device)
+        reducer = self.reducer if factors is None or factors.any() else None  # who keeps all need not be asked
         with torch.inference_mode():
             tokens, counts = pack(self.backbone, texts, self.device)
-            logits, seen = encode(self.backbone, tokens, self.reducer, scale=factors)
+            logits, seen = encode(self.backbone, tokens, reducer, scale=factors)
             return Answer(
                 logits=logits.cpu().numpy(),
                 lengths=torch.stack(seen.lengths, dim=1).round().long().cpu().numpy(),

@@ -21,6 +21,7 @@ from adapler.backbones.base import Backbone
 from adapler.config import TrainConfig, build_config
 from adapler.data.load import Examples
 from adapler.data.text import EncodedText
+from adapler.dial import measure
 from adapler.errors import BadConfig
 from adapler.evaluation.evaluate import FULL_FOLDER
 from adapler.evaluation.examples import stories, story_dict
@@ -29,6 +30,7 @@ from adapler.folder import REDUCTION_JSON
 from adapler.methods.adapler import AdapLeR
 from adapler.methods.base import Reducer
 from adapler.methods.settings import ETA_RANGE
+from adapler.points import Dial
 from adapler.records import commit, machine, today, versions
 from adapler.report.page import write_report
 from adapler.training.finetune import Finetune
@@ -45,8 +47,8 @@ CONFIG_FILE = "train.json"
 REPORT_FILE = "report.json"
 REPORT_PAGE = "report.html"
 WORK = "work"
-SCALES = (0.25, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5)
-"""Of all thresholds, tried on dev before the model is written."""
+FARTHEST = 1.5
+"""Scale of all thresholds up to which a finished model may be moved: farther it was not trained for."""
 EXAMPLES = 20
 _PART_STEPS = 3 * PART_TEXTS // 64
 """What a part of the saliencies counts on the progress bar, in steps of training."""
@@ -168,7 +170,7 @@ def _finish(config: TrainConfig, out: Path, prepared: Prepared, session: Session
     full = {name: run(prepared.backbone, None, texts).predictions for name, (texts, _) in splits.items()}
     checkpoint.save(out / FULL_FOLDER, prepared.backbone, prepared.tokenizer, None, prepared.max_length, overwrite=True)
     reduce.load_best()
-    point, curve = _settle(config, prepared, reduce)
+    point, dial, curve = _settle(config, prepared, reduce, score(dataset.metric, dataset.dev.labels, full["dev"]))
     results = {
         name: _result(dataset.metric, prepared.backbone, reduce.reducer, texts, examples.labels, full[name])
         for name, (texts, examples) in splits.items()
@@ -195,28 +197,46 @@ def _finish(config: TrainConfig, out: Path, prepared: Prepared, session: Session
     }
     if config.run.report_examples:
         report["examples"] = _examples(prepared, reduce.reducer, full["dev"])
-    _install_model(out, prepared, reduce.reducer)
+    _install_model(out, prepared, reduce.reducer, dial)
     _write_json(out / REPORT_FILE, report)
     write_report(report, out / REPORT_PAGE, examples=config.run.report_examples)
 
 
-def _settle(config: TrainConfig, prepared: Prepared, reduce: Reduce) -> tuple[Point, list[dict[str, float]]]:
+def _settle(
+    config: TrainConfig, prepared: Prepared, reduce: Reduce, score_full: float
+) -> tuple[Point, Dial, list[dict[str, float]]]:
     """Move the kept epoch's thresholds to the operating point that dev says the user wants.
 
-    Returns that point, and dev score and speedups at every scale tried, relative to it: how far the model reaches beyond.
+    Returns that point; the model's dial; and dev score and speedups at every scale tried. Scales are relative to the point.
     """
     dataset, eta = prepared.dataset, reduce.reducer.eta.detach()
     low, high = ETA_RANGE
-    points, curve = [], []
-    for scale in SCALES:
-        outcome = run(prepared.backbone, reduce.reducer, prepared.dev, scale=scale)
-        reached = score(dataset.metric, dataset.dev.labels, outcome.predictions)
-        curve.append({"scale": scale, "score": reached, **outcome.speedups.to_dict()})
-        if float(eta.min()) * scale >= low and float(eta.max()) * scale <= high:
-            points.append(Point(scale, reached, outcome.speedups.flops_speedup))
+    dial, measured = measure(
+        prepared.backbone,
+        reduce.reducer,
+        prepared.dev,
+        dataset.dev.labels,
+        dataset.metric,
+        data=f"{dataset.name}, dev",
+        reference=("the full-length model it was made from", score_full),
+    )
+    points = [
+        Point(point.scale, point.score, point.flops_speedup)
+        for point in measured
+        if point.scale <= FARTHEST and float(eta.min()) * point.scale >= low and float(eta.max()) * point.scale <= high
+    ]
     chosen = choose_point(points, reduce.selection.threshold, config.steer.target_speedup)
     eta.mul_(chosen.scale)  # shares the parameter's memory
-    return chosen, [{**row, "scale": round(row["scale"] / chosen.scale, 3)} for row in curve]
+    curve = [
+        {
+            "scale": round(point.scale / chosen.scale, 3),
+            "score": point.score,
+            "flops_speedup": point.flops_speedup,
+            "flops_speedup_executed": point.flops_speedup_executed,
+        }
+        for point in measured
+    ]
+    return chosen, dial.rescaled(chosen.scale), curve
 
 
 def _examples(prepared: Prepared, reducer: Reducer, full: NDArray[np.int64]) -> dict[str, list[dict[str, Any]]]:
@@ -237,10 +257,11 @@ def _examples(prepared: Prepared, reducer: Reducer, full: NDArray[np.int64]) -> 
     }
 
 
-def _install_model(out: Path, prepared: Prepared, reducer: Reducer) -> None:
+def _install_model(out: Path, prepared: Prepared, reducer: Reducer, dial: Dial) -> None:
     """Move the finished files into the run folder; the one that makes it a model comes last."""
     staging = out / WORK / "model"
-    checkpoint.save(staging, prepared.backbone, prepared.tokenizer, reducer, prepared.max_length, overwrite=True)
+    parts = (prepared.backbone, prepared.tokenizer, reducer, prepared.max_length)
+    checkpoint.save(staging, *parts, dial=dial, overwrite=True)
     for file in sorted(staging.iterdir(), key=lambda path: path.name == REDUCTION_JSON):
         file.replace(out / file.name)
     checkpoint.sync(out)
