@@ -15,8 +15,9 @@ import pytest
 from adapler.classifier import Classifier
 from adapler.data.text import Text
 from adapler.errors import BadConfig, BadModel, MissingExtra, UnknownName
+from adapler.export import EXPORTS
 from adapler.export import write as write_module
-from adapler.export.write import EXPORTS, export
+from adapler.export.write import export
 from adapler.folder import check_folder
 from adapler.runtimes import RUNTIMES
 from adapler.runtimes.exported import check_exported, is_exported

@@ -15,10 +15,11 @@ from torch import Tensor
 from adapler.backbones.bert import BertBlock
 from adapler.classifier import Classifier
 from adapler.errors import BadConfig, BadModel
+from adapler.export import EXPORTS
 from adapler.export.encode import build_graph, to_model
 from adapler.export.int8 import quantised_weight
 from adapler.export.linear import join_projections
-from adapler.export.write import EXPORTS, export
+from adapler.export.write import export
 from adapler.layout import Padded
 from adapler.runtimes import RUNTIMES
 from adapler.runtimes.base import Runtime, all_logits

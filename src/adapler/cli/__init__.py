@@ -18,6 +18,7 @@ VERBS = Registry(
         "train": "adapler.cli.train:train",
         "evaluate": "adapler.cli.evaluate:evaluate",
         "predict": "adapler.cli.predict:predict",
+        "export": "adapler.cli.export:export",
         "info": "adapler.cli.info:info",
     },
 )

@@ -9,11 +9,9 @@ from adapler.checkpoint import Checkpoint, write_folder
 from adapler.data.text import PlainTokenizer
 from adapler.engine import model_cost
 from adapler.errors import BadModel, MissingExtra
-from adapler.registry import Registry
+from adapler.export import EXPORTS
 from adapler.runtimes.exported import Exported, seal_exported
 
-EXPORTS = Registry("export", {"onnx": "adapler.export.linear:join_projections", "onnx-int8": "adapler.export.int8:quantise"})
-"""Runtimes a checkpoint can be exported to, and what is done to the graph for each."""
 _LIMIT = 2**31  # bytes: what one protobuf file may hold
 
 
