@@ -50,8 +50,10 @@ def quantised_weight(weight: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDA
 def _quantised_rows(graph: Graph, linear: Linear) -> tuple[str, str]:
     """The rows as whole numbers, and the largest value of each row, (T, 1)."""
     scope = linear.scope
-    found = graph.add("ReduceMax", [graph.add("Abs", [linear.x], scope=scope), graph.constant([-1])], scope=scope)
-    largest = graph.add("Max", [found, graph.constant(_SMALLEST, np.float32)], scope=scope)
+    last = graph.constant([-1])
+    top = graph.add("ReduceMax", [linear.x, last], scope=scope)
+    bottom = graph.add("Neg", [graph.add("ReduceMin", [linear.x, last], scope=scope)], scope=scope)  # no copy, as Abs makes
+    largest = graph.add("Max", [top, bottom, graph.constant(_SMALLEST, np.float32)], scope=scope)
     shares = graph.add("Div", [linear.x, largest], scope=scope)
     step, zero = graph.constant(1 / _STEPS, np.float32), graph.constant(_ZERO, np.uint8)
     return graph.add("QuantizeLinear", [shares, step, zero], scope=scope), largest
