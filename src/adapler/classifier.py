@@ -77,7 +77,7 @@ class Classifier:
         Or `model` is a `Runtime`, which has its reducer and device already.
         """
         self.runtime: Runtime = model if isinstance(model, Runtime) else _in_torch(model, reducer, device)
-        longest = self.runtime.max_length
+        longest = self.runtime.longest
         limit = min(longest, int(getattr(tokenizer, "model_max_length", longest)))
         self.max_length = limit if max_length is None else max_length
         if not 2 < self.max_length <= longest:
@@ -110,7 +110,8 @@ class Classifier:
             if str(device) != "cpu":
                 raise BadConfig(f"an exported model runs on cpu, got device {str(device)!r}; open the checkpoint instead")
             runtime = RUNTIMES[exported.runtime](exported)
-            return cls(runtime, exported.tokenizer, max_length=max_length, token_budget=token_budget)
+            read = exported.max_length if max_length is None else max_length
+            return cls(runtime, exported.tokenizer, max_length=read, token_budget=token_budget)
         from adapler import checkpoint
         from adapler.runtimes.torch_packed import usable_device
 

@@ -76,8 +76,8 @@ def test_what_needs_torch_says_so(folders: dict[str, Path], tmp_path: Path) -> N
         Classifier.from_pretrained(folders["onnx"], device="meta")
     with pytest.raises(BadModel, match="holds an exported graph, not a checkpoint"):
         check_folder(folders["onnx"])
-    with pytest.raises(BadConfig, match="max_length must lie in 3 to 48"):
-        Classifier.from_pretrained(folders["onnx"], max_length=49)
+    with pytest.raises(BadConfig, match="max_length must lie in 3 to 512"):
+        Classifier.from_pretrained(folders["onnx"], max_length=513)
 
 
 def test_a_runtime_opens_only_its_own_kind(folders: dict[str, Path]) -> None:
@@ -127,6 +127,7 @@ FORGERIES: dict[str, Callable[[dict[str, Any]], object]] = {
     "labels that are none": lambda said: said.update(labels=[1, 2, 3]),
     "no labels": lambda said: said.update(labels=[]),
     "no length": lambda said: said.update(max_length=0),
+    "positions that reach nothing": lambda said: said.update(longest=0),
     "no cost": lambda said: said.update(cost={}),
     "no layers": lambda said: said["cost"].update(layers=[]),
     "another side": lambda said: said.update(truncation_side="up"),

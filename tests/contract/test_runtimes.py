@@ -123,7 +123,7 @@ def test_a_scale_that_is_none_is_refused(subject: Subject, name: str, scale: lis
 def test_runtimes_tell_the_same_about_the_model(subject: Subject, name: str) -> None:
     runtime, model = subject.runtimes[name], subject.runtimes["torch"]
     assert runtime.name == name
-    told = ("labels", "layers", "cost", "max_length", "problem_type")
+    told = ("labels", "layers", "cost", "longest", "problem_type")
     assert [getattr(runtime, what) for what in told] == [getattr(model, what) for what in told]
 
 
@@ -170,6 +170,36 @@ class PlacedBlock(BertBlock):
     def key_value(self, x: Tensor, position: Tensor) -> tuple[Tensor, Tensor]:
         key, value = super().key_value(x, position)
         return key * torch.sin(position.to(x.dtype) / 3)[..., None, None], value
+
+
+class JointBlock(BertBlock):
+    """BERT's layer with query, key and value cut out of one weight, as other families store them."""
+
+    def __init__(self, block: BertBlock, layer: torch.nn.Module) -> None:
+        super().__init__(layer, block.heads, block.activation, 0.0)
+        self.joint = torch.nn.Parameter(torch.cat([block.q.weight, block.k.weight, block.v.weight]).detach())
+        layer.register_parameter("joint", self.joint)
+
+    def query(self, x: Tensor, position: Tensor) -> Tensor:
+        return self._split(torch.nn.functional.linear(x, self.joint.chunk(3)[0]))
+
+    def key_value(self, x: Tensor, position: Tensor) -> tuple[Tensor, Tensor]:
+        _, key, value = (self._split(torch.nn.functional.linear(x, part)) for part in self.joint.chunk(3))
+        return key, value
+
+
+def test_a_joint_weight_is_cut_and_put_into_8_bits_too(tmp_path: Path) -> None:
+    made = tiny_classifier(layers=2, spread=2.0)
+    backbone = made.backbone
+    blocks = zip(backbone.blocks, made.model.bert.encoder.layer, strict=True)
+    backbone.blocks = [JointBlock(block, layer) for block, layer in blocks if isinstance(block, BertBlock)]
+    with pytest.MonkeyPatch.context() as patch:
+        reusing_pieces(patch)
+        case = case_for(made, 30)
+        check_agrees(run_batches(exported_runtime(made, tmp_path / "model"), case, 8), case.answers)
+        export(checkpoint_of(made), tmp_path / "small", to="onnx-int8")
+    small = onnx.load(tmp_path / "small" / "model.onnx")
+    assert _count(small, "MatMulIntegerToFloat") == 2 * 4 + 1  # in the last layer the query is a product of its own
 
 
 def test_positions_are_original_and_the_mean_is_over_survivors(tmp_path: Path) -> None:

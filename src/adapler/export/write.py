@@ -35,6 +35,7 @@ def export(
             labels=[str(config.id2label[i]) for i in range(config.num_labels)],
             problem_type=config.problem_type,
             max_length=opened.max_length,
+            longest=opened.backbone.max_length,
             tokenizer=PlainTokenizer.of(opened.tokenizer),
             cost=model_cost(opened.backbone, opened.reducer),
         )

@@ -37,8 +37,8 @@ class Runtime(ABC):
     layers: int
     cost: ModelCost
     """FLOPs, the reduction's own work included."""
-    max_length: int
-    """Tokens of the longest text it can read."""
+    longest: int
+    """Tokens of the longest text the model's positions reach."""
 
     @property
     @abstractmethod

@@ -35,7 +35,7 @@ class OnnxFloat(Runtime):
         self.labels = exported.labels
         self.layers = len(exported.cost.layers)
         self.cost = exported.cost
-        self.max_length = exported.max_length
+        self.longest = exported.longest
         self._problem_type = exported.problem_type
         self._path = exported.path
         self._session = _session(exported, threads)

@@ -33,7 +33,7 @@ class TorchPacked(Runtime):
         self.labels = [str(self.model.config.id2label[i]) for i in range(self.model.config.num_labels)]
         self.layers = len(self.backbone.blocks)
         self.cost = model_cost(self.backbone, self.reducer)
-        self.max_length = self.backbone.max_length
+        self.longest = self.backbone.max_length
 
     @classmethod
     def open(cls, path: str | Path) -> TorchPacked:
