@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from adapler.backbones.bert import BertBlock
 from adapler.classifier import Classifier
-from adapler.errors import BadConfig, BadModel
+from adapler.errors import BadConfig, BadInput, BadModel
 from adapler.export import EXPORTS
 from adapler.export.encode import build_graph, to_model
 from adapler.export.int8 import quantised_weight
@@ -22,7 +22,7 @@ from adapler.export.linear import join_projections
 from adapler.export.write import export
 from adapler.layout import Padded
 from adapler.runtimes import RUNTIMES
-from adapler.runtimes.base import Runtime, all_logits
+from adapler.runtimes.base import Answer, Runtime, all_logits
 from tests.contract.batches import RelativeBert, assert_worth_testing
 from tests.contract.exports import (
     Case,
@@ -81,7 +81,10 @@ def test_a_float_runtime_answers_as_encode_does(subject: Subject, name: str, siz
 
 
 def test_int8_stays_within_its_bounds(subject: Subject) -> None:
-    got, expected = run_batches(subject.runtimes["onnx-int8"], subject.case, 32), subject.case.answers
+    check_int8(run_batches(subject.runtimes["onnx-int8"], subject.case, 32), subject.case.answers)
+
+
+def check_int8(got: Sequence[Answer], expected: Sequence[Answer]) -> None:
     ours, theirs = (np.concatenate([answer.logits for answer in answers]) for answers in (got, expected))
     depths = [np.concatenate([answer.depths for answer in answers if answer.depths is not None]) for answers in (got, expected)]
     assert (ours.argmax(-1) == theirs.argmax(-1)).mean() >= INT8_LABELS
@@ -95,6 +98,18 @@ def test_the_batch_a_text_is_in_does_not_matter(subject: Subject, name: str) -> 
     alone, *others = (run_batches(subject.runtimes[name], subject.case, size) for size in SIZES)
     for together in others:
         check_agrees(together, alone)
+
+
+def test_calibrated_int8_stays_within_its_bounds_in_any_batch(subject: Subject, tmp_path: Path) -> None:
+    seen = case_for(subject.made, 80, seed=1).texts
+    export(checkpoint_of(subject.made), tmp_path / "fixed", to="onnx-int8", texts=seen)
+    runtime = RUNTIMES["onnx-int8"].open(tmp_path / "fixed")
+    check_int8(run_batches(runtime, subject.case, 32), subject.case.answers)
+    check_agrees(run_batches(runtime, subject.case, 7), run_batches(runtime, subject.case, 1))
+    rowwise = onnx.load(subject.folders["onnx-int8"] / "model.onnx")
+    assert _count(onnx.load(tmp_path / "fixed" / "model.onnx"), "ReduceMin") == 0 < _count(rowwise, "ReduceMin")
+    with pytest.raises(BadInput, match="no texts to calibrate on"):
+        export(checkpoint_of(subject.made), tmp_path / "none", to="onnx-int8", texts=[])
 
 
 @pytest.mark.parametrize("name", RUNTIMES)

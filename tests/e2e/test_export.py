@@ -122,5 +122,7 @@ def test_mistakes_are_told_before_anything_is_loaded(model: Path, tmp_path: Path
     monkeypatch.setitem(sys.modules, "adapler.checkpoint", None)
     with pytest.raises(BadConfig, match="--to 'tflite' is not known; choose one of onnx, onnx-int8"):
         export_verb(str(model), tmp_path / "out", to="tflite")
+    with pytest.raises(BadConfig, match="--calibrate needs --to onnx-int8 and --data"):
+        export_verb(str(model), tmp_path / "out", calibrate=8)
     with pytest.raises(BadModel, match="no model folder"):
         export_verb(str(tmp_path / "nothing"), tmp_path / "out")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from adapler.checkpoint import Checkpoint, write_folder
-from adapler.data.text import PlainTokenizer
+from adapler.data.text import EncodedText, PlainTokenizer
 from adapler.engine import model_cost
 from adapler.errors import BadModel, MissingExtra
 from adapler.export import EXPORTS
@@ -21,10 +21,14 @@ def export(
     *,
     to: str,
     overwrite: bool = False,
+    texts: Sequence[EncodedText] | None = None,
     accept: Callable[[Exported], None] | None = None,
 ) -> None:
-    """Write `out` for the runtime `to`. `accept` sees the finished folder before it gets its name; what it raises undoes it."""
-    content = _serialised(opened, to)
+    """Write `out` for the runtime `to`. `accept` sees the finished folder before it gets its name; what it raises undoes it.
+
+    `texts` are what an 8-bit graph is calibrated on, if it should be.
+    """
+    content = _serialised(opened, to, texts)
     config = opened.backbone.model.config
 
     def write(staging: Path) -> None:
@@ -47,7 +51,7 @@ def export(
     write_folder(Path(out), write, overwrite=overwrite)
 
 
-def _serialised(opened: Checkpoint, to: str) -> bytes:
+def _serialised(opened: Checkpoint, to: str, texts: Sequence[EncodedText] | None) -> bytes:
     """The graph as a file holds it."""
     try:
         import onnx  # noqa: F401
@@ -58,7 +62,7 @@ def _serialised(opened: Checkpoint, to: str) -> bytes:
 
     improve = EXPORTS[to]
     graph = build_graph(opened.backbone, opened.reducer)
-    improve(graph)
+    improve(graph, texts)
     model = to_model(graph, reduced=opened.reducer is not None)
     if model.ByteSize() >= _LIMIT:
         raise BadModel(f"the graph takes {model.ByteSize()} bytes, a file holds less than {_LIMIT}; use torch")
