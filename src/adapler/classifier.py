@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any, cast, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from adapler import doctor
 from adapler.data.text import EncodedText, Text, TextEncoder, as_text, budget_batches, windows
+from adapler.doctor import Diagnosis
 from adapler.errors import BadConfig, BadModel
 from adapler.folder import Folder
 from adapler.hub import locate
@@ -83,7 +85,7 @@ class Classifier:
         Or `model` is a `Runtime`, which has its reducer and device already.
         """
         self.runtime: Runtime = model if isinstance(model, Runtime) else _in_torch(model, reducer, device)
-        longest = self.runtime.max_length
+        longest = self.runtime.longest
         limit = min(longest, int(getattr(tokenizer, "model_max_length", longest)))
         self.max_length = limit if max_length is None else max_length
         if not 2 < self.max_length <= longest:
@@ -93,6 +95,10 @@ class Classifier:
         self.tokenizer = tokenizer
         self.token_budget = token_budget or (REDUCED_BUDGET if self.runtime.cost.predictors else TOKEN_BUDGET)
         self.dial = dial
+        self.digest: str | None = None
+        """Of the folder it was opened from."""
+        self.diagnosis: Diagnosis | None = None
+        """What the points cost here, where that has been measured."""
         self.operating = Operating()
         """How calls run that wish for nothing else."""
         self.labels = self.runtime.labels
@@ -119,26 +125,30 @@ class Classifier:
         `speedup` (at least so many times fewer FLOPs), `max_latency_ms` and `escalate` choose among the operating points
         that were measured; see `operate`.
         """
+        if not isinstance(path, Folder | Exported):
+            path = locate(path)
         opened = cls._open(path, max_length, token_budget, device)
+        opened.digest = doctor.digest_of(path if isinstance(path, Path) else path.path)
+        if opened.digest is not None and opened.dial is not None:
+            opened.diagnosis = doctor.recall(opened.digest, opened.runtime.name, opened.runtime.threads)
         opened.operate(point=point, max_loss=max_loss, speedup=speedup, max_latency_ms=max_latency_ms, escalate=escalate)
         return opened
 
     @classmethod
     def _open(
         cls,
-        path: str | Path | Folder | Exported,
+        path: Path | Folder | Exported,
         max_length: int | None,
         token_budget: int | None,
         device: str | torch.device,
     ) -> Classifier:
-        if not isinstance(path, Folder | Exported):
-            path = locate(path)
         if isinstance(path, Exported) or (isinstance(path, Path) and is_exported(path)):
             exported = path if isinstance(path, Exported) else check_exported(path)
             if str(device) != "cpu":
                 raise BadConfig(f"an exported model runs on cpu, got device {str(device)!r}; open the checkpoint instead")
             runtime = RUNTIMES[exported.runtime](exported)
-            return cls(runtime, exported.tokenizer, max_length=max_length, token_budget=token_budget, dial=exported.dial)
+            read = exported.max_length if max_length is None else max_length
+            return cls(runtime, exported.tokenizer, max_length=read, token_budget=token_budget, dial=exported.dial)
         from adapler import checkpoint
         from adapler.runtimes.torch_packed import usable_device
 
@@ -162,9 +172,11 @@ class Classifier:
         max_latency_ms: float | None = None,
         escalate: float | None = None,
     ) -> None:
-        """From now on run at the operating point these wishes mean; without any, as trained.
+        """From now on run at the operating point these wishes mean; without any, as trained, or, where a probe of this machine
+        found that to be slower than another measured point that scores no worse, at that one.
 
-        With `escalate`, answers whose probability is below it are given again at the careful point.
+        With `escalate`, answers whose probability is below it are given again at the careful point. `point="trained"`
+        insists on the model as it left training.
         """
         self.operating = operating(
             self.dial,
@@ -173,7 +185,31 @@ class Classifier:
             speedup=speedup,
             max_latency_ms=max_latency_ms,
             escalate=escalate,
+            latencies=None if self.diagnosis is None else self.diagnosis.latencies,
         )
+        unasked = all(wish is None for wish in (point, max_loss, speedup, max_latency_ms, escalate))
+        if unasked and self.diagnosis is not None and self.dial is not None:
+            better = self.diagnosis.choice(self.dial)
+            self.operating = Operating() if better is None else Operating(better.scale)
+
+    def examine(self, texts: Sequence[Text] | None = None, *, seconds: float = doctor.SECONDS) -> Diagnosis:
+        """Time the operating points on this machine, on these texts or on made-up ones, and remember it for the next opening.
+
+        Such a probe takes a few seconds; the machine should be quiet.
+        """
+        if self.dial is None:
+            raise BadConfig("the model has no operating points to time; measure them: adapler dial MODEL --data DEV")
+        self.diagnosis = doctor.examine(
+            self.runtime,
+            self.dial,
+            budget=self.token_budget,
+            vocabulary=self._encoder.vocabulary,
+            texts=None if texts is None else self._encoder(texts),
+            seconds=seconds,
+        )
+        if self.digest is not None:
+            doctor.remember(self.digest, self.diagnosis)
+        return self.diagnosis
 
     @property
     def backbone(self) -> Backbone:
@@ -286,7 +322,8 @@ class Classifier:
         return [answers[index] for index in range(len(encoded))]
 
     def _predict_batch(self, batch: Sequence[EncodedText], scale: float | None) -> Iterator[Prediction]:
-        answer = self.runtime(batch, scale=None if scale is None else np.full(len(batch), scale, dtype=np.float32))
+        factors = None if scale is None else np.full(len(batch), scale, dtype=np.float32)
+        answer = self.runtime(batch, scale=factors, reduced=scale != 0)
         assert answer.depths is not None  # asked for
         probabilities = _probabilities(answer.logits.astype(np.float64), self.runtime.problem_type)
         ends = np.cumsum([len(text.ids) for text in batch])[:-1]

@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from adapler.cost import ModelCost
 from adapler.data.text import EncodedText, budget_batches
+from adapler.folder import EXPORT_JSON, REDUCTION_JSON
 from adapler.points import Dial, Point
 from adapler.records import machine
 from adapler.runtimes.base import Runtime
@@ -80,7 +81,6 @@ def examine(
     dial: Dial,
     *,
     budget: int,
-    threads: int,
     vocabulary: int,
     texts: Sequence[EncodedText] | None = None,
     seconds: float = SECONDS,
@@ -99,7 +99,7 @@ def examine(
     return Diagnosis(
         machine=machine(),
         runtime=runtime.name,
-        threads=threads,
+        threads=runtime.threads,
         texts="made-up texts" if made_up else f"{len(sample)} given texts",
         trained=min(points, key=lambda point: abs(point.scale - 1)).name,
         points={
@@ -130,6 +130,14 @@ def recall(digest: str, runtime: str, threads: int) -> Diagnosis | None:
         return None
 
 
+def digest_of(folder: Path) -> str | None:
+    """What tells a model's folder from every other, once it has been checked; None for one without reduction."""
+    for manifest in (folder / REDUCTION_JSON, folder / EXPORT_JSON):
+        if manifest.is_file():
+            return str(json.loads(manifest.read_text(encoding="utf-8"))["digest"])
+    return None
+
+
 def _file(digest: str, runtime: str, threads: int) -> Path:
     root = os.environ.get(CACHE_VARIABLE) or os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     folder = Path(root) / ("doctor" if os.environ.get(CACHE_VARIABLE) else "adapler/doctor")
@@ -141,7 +149,7 @@ def _made_up(runtime: Runtime, vocabulary: int) -> list[EncodedText]:
     """Random token ids in texts of 16 to 112 tokens, the same every time."""
     random = np.random.default_rng(0)
     texts = []
-    for count in np.linspace(16, min(112, runtime.max_length), PROBE_TEXTS).astype(int):
+    for count in np.linspace(16, min(112, runtime.longest), PROBE_TEXTS).astype(int):
         ids = random.integers(vocabulary // 2, vocabulary, int(count))
         texts.append(EncodedText(ids=ids, types=np.zeros_like(ids), tokens=[], truncated=False))
     random.shuffle(texts)
@@ -166,9 +174,10 @@ def _speedup(cost: ModelCost, texts: Sequence[EncodedText], lengths: Any) -> flo
 
 def _in_batches(runtime: Runtime, texts: Sequence[EncodedText], scale: float, budget: int) -> Callable[[], object]:
     batches = [[texts[i] for i in batch] for batch in budget_batches([len(text.ids) for text in texts], budget)]
-    return lambda: [runtime(b, scale=np.full(len(b), scale, dtype=np.float32), trace=False) for b in batches]
+    factors = [np.full(len(batch), scale, dtype=np.float32) for batch in batches]
+    return lambda: [runtime(b, scale=f, reduced=scale != 0, trace=False) for b, f in zip(batches, factors, strict=True)]
 
 
 def _one_by_one(runtime: Runtime, texts: Sequence[EncodedText], scale: float) -> Callable[[], object]:
     factor = np.full(1, scale, dtype=np.float32)
-    return lambda: [runtime([text], scale=factor, trace=False) for text in texts]
+    return lambda: [runtime([text], scale=factor, reduced=scale != 0, trace=False) for text in texts]

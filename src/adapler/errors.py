@@ -33,6 +33,12 @@ class BadInput(AdaplerError):
     exit_code = 4
 
 
+class GateMissed(AdaplerError):
+    """A result that is sound but not as good as was asked for; the message holds the numbers."""
+
+    exit_code = 5
+
+
 class MissingExtra(AdaplerError):
     """An optional dependency that is not installed; the message holds the pip command."""
 

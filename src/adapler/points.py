@@ -12,6 +12,8 @@ from adapler.errors import BadConfig
 CAREFUL, FAST = "careful", "fast"
 """The best-scoring point, and the fastest within `FAST_LOSS` points of the model's reference."""
 FAST_LOSS = 1.0
+TRAINED = "trained"
+"""The model as it left training, whether or not another point beats it."""
 
 
 class Point(BaseModel):
@@ -86,6 +88,8 @@ def operating(
 ) -> Operating:
     """What a user's wishes mean for a model with this dial; without wishes the model runs as trained."""
     if all(wish is None for wish in (point, max_loss, speedup, max_latency_ms, escalate)):
+        return Operating()
+    if point == TRAINED and escalate is None:
         return Operating()
     if dial is None:
         raise BadConfig("the model has no operating points to choose from; measure them: adapler dial MODEL --data DEV")

@@ -19,7 +19,7 @@ from adapler.classifier import Classifier
 from adapler.data.text import EncodedText, TextEncoder
 from adapler.engine import encode, pack
 from adapler.export import encode as graph_module
-from adapler.export import pieces
+from adapler.export.pieces import export_pieces
 from adapler.export.write import export
 from adapler.runtimes.base import Answer, Runtime
 from adapler.runtimes.exported import check_exported, seal_exported
@@ -94,7 +94,6 @@ def check_agrees(got: Sequence[Answer], expected: Sequence[Answer]) -> None:
 def reusing_pieces(patch: pytest.MonkeyPatch) -> None:
     """Export the pieces of a model once, however many graphs are made of it."""
     made: dict[int, Any] = {}
-    export_pieces: Callable[..., Any] = pieces.export_pieces
 
     def once(backbone: Backbone, judge: Any) -> Any:
         if id(backbone) not in made:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,14 +14,15 @@ from torch import Tensor
 
 from adapler.backbones.bert import BertBlock
 from adapler.classifier import Classifier
-from adapler.errors import BadConfig, BadModel
+from adapler.errors import BadConfig, BadInput, BadModel
+from adapler.export import EXPORTS
 from adapler.export.encode import build_graph, to_model
 from adapler.export.int8 import quantised_weight
 from adapler.export.linear import join_projections
-from adapler.export.write import EXPORTS, export
+from adapler.export.write import export
 from adapler.layout import Padded
 from adapler.runtimes import RUNTIMES
-from adapler.runtimes.base import Runtime, all_logits
+from adapler.runtimes.base import Answer, Runtime, all_logits
 from tests.contract.batches import RelativeBert, assert_worth_testing
 from tests.contract.exports import (
     Case,
@@ -80,7 +81,10 @@ def test_a_float_runtime_answers_as_encode_does(subject: Subject, name: str, siz
 
 
 def test_int8_stays_within_its_bounds(subject: Subject) -> None:
-    got, expected = run_batches(subject.runtimes["onnx-int8"], subject.case, 32), subject.case.answers
+    check_int8(run_batches(subject.runtimes["onnx-int8"], subject.case, 32), subject.case.answers)
+
+
+def check_int8(got: Sequence[Answer], expected: Sequence[Answer]) -> None:
     ours, theirs = (np.concatenate([answer.logits for answer in answers]) for answers in (got, expected))
     depths = [np.concatenate([answer.depths for answer in answers if answer.depths is not None]) for answers in (got, expected)]
     assert (ours.argmax(-1) == theirs.argmax(-1)).mean() >= INT8_LABELS
@@ -94,6 +98,18 @@ def test_the_batch_a_text_is_in_does_not_matter(subject: Subject, name: str) -> 
     alone, *others = (run_batches(subject.runtimes[name], subject.case, size) for size in SIZES)
     for together in others:
         check_agrees(together, alone)
+
+
+def test_calibrated_int8_stays_within_its_bounds_in_any_batch(subject: Subject, tmp_path: Path) -> None:
+    seen = case_for(subject.made, 80, seed=1).texts
+    export(checkpoint_of(subject.made), tmp_path / "fixed", to="onnx-int8", texts=seen)
+    runtime = RUNTIMES["onnx-int8"].open(tmp_path / "fixed")
+    check_int8(run_batches(runtime, subject.case, 32), subject.case.answers)
+    check_agrees(run_batches(runtime, subject.case, 7), run_batches(runtime, subject.case, 1))
+    rowwise = onnx.load(subject.folders["onnx-int8"] / "model.onnx")
+    assert _count(onnx.load(tmp_path / "fixed" / "model.onnx"), "ReduceMin") == 0 < _count(rowwise, "ReduceMin")
+    with pytest.raises(BadInput, match="no texts to calibrate on"):
+        export(checkpoint_of(subject.made), tmp_path / "none", to="onnx-int8", texts=[])
 
 
 @pytest.mark.parametrize("name", RUNTIMES)
@@ -122,7 +138,7 @@ def test_a_scale_that_is_none_is_refused(subject: Subject, name: str, scale: lis
 def test_runtimes_tell_the_same_about_the_model(subject: Subject, name: str) -> None:
     runtime, model = subject.runtimes[name], subject.runtimes["torch"]
     assert runtime.name == name
-    told = ("labels", "layers", "cost", "max_length", "problem_type")
+    told = ("labels", "layers", "cost", "longest", "problem_type")
     assert [getattr(runtime, what) for what in told] == [getattr(model, what) for what in told]
 
 
@@ -172,6 +188,36 @@ class PlacedBlock(BertBlock):
 
     def query_key_value(self, x: Tensor, position: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         return self.query(x, position), *self.key_value(x, position)
+
+
+class JointBlock(BertBlock):
+    """BERT's layer with query, key and value cut out of one weight, as other families store them."""
+
+    def __init__(self, block: BertBlock, layer: torch.nn.Module) -> None:
+        super().__init__(layer, block.heads, block.activation, 0.0)
+        self.joint = torch.nn.Parameter(torch.cat([block.q.weight, block.k.weight, block.v.weight]).detach())
+        layer.register_parameter("joint", self.joint)
+
+    def query(self, x: Tensor, position: Tensor) -> Tensor:
+        return self._split(torch.nn.functional.linear(x, self.joint.chunk(3)[0]))
+
+    def key_value(self, x: Tensor, position: Tensor) -> tuple[Tensor, Tensor]:
+        _, key, value = (self._split(torch.nn.functional.linear(x, part)) for part in self.joint.chunk(3))
+        return key, value
+
+
+def test_a_joint_weight_is_cut_and_put_into_8_bits_too(tmp_path: Path) -> None:
+    made = tiny_classifier(layers=2, spread=2.0)
+    backbone = made.backbone
+    blocks = zip(backbone.blocks, made.model.bert.encoder.layer, strict=True)
+    backbone.blocks = [JointBlock(block, layer) for block, layer in blocks if isinstance(block, BertBlock)]
+    with pytest.MonkeyPatch.context() as patch:
+        reusing_pieces(patch)
+        case = case_for(made, 30)
+        check_agrees(run_batches(exported_runtime(made, tmp_path / "model"), case, 8), case.answers)
+        export(checkpoint_of(made), tmp_path / "small", to="onnx-int8")
+    small = onnx.load(tmp_path / "small" / "model.onnx")
+    assert _count(small, "MatMulIntegerToFloat") == 2 * 4 + 1  # in the last layer the query is a product of its own
 
 
 def test_positions_are_original_and_the_mean_is_over_survivors(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ LAYERS = (
     ("backbones", "methods"),
     ("engine",),
     ("folder", "hub", "checkpoint"),
-    ("report", "training", "evaluation", "dial", "runtimes", "export"),
+    ("report", "training", "evaluation", "dial", "doctor", "runtimes", "export"),
     ("classifier", "bench"),
     ("study", "serve", "scale", "demo", "cli", "__main__"),
 )

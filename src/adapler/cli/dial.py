@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from adapler.cli.shared import note, open_folder
+from adapler.cli.shared import note, open_checkpoint
 from adapler.errors import BadModel
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def dial(
 
     from adapler.config import build_config
 
-    folder = open_folder(model)
+    folder = open_checkpoint(model)
     if folder.reduction is None:
         raise BadModel(f"{folder.path} holds no reduction, so it has no operating points; make one with adapler train")
     settings = build_config({"data": {"source": data, "text": text, "pair": pair, "label": label, "metric": metric}}).data

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from adapler.cli.shared import open_folder
+from adapler.cli.shared import open_checkpoint
 
 
 def evaluate(
@@ -30,7 +30,7 @@ def evaluate(
 
     from adapler.config import build_config
 
-    open_folder(model)  # a bad folder is told before torch is imported
+    open_checkpoint(model)  # a bad folder is told before torch is imported
     settings = build_config({"data": {"source": data, "text": text, "pair": pair, "label": label, "metric": metric}}).data
 
     from adapler.evaluation.evaluate import evaluate as run_evaluation

@@ -13,6 +13,7 @@ from adapler.cli.shared import open_folder
 
 if TYPE_CHECKING:
     from adapler.folder import Folder
+    from adapler.runtimes.exported import Exported
 
 
 def info(
@@ -25,7 +26,10 @@ def info(
     adapler info ./model
     adapler info ./model --json
     """
-    description = describe(open_folder(model))
+    from adapler.runtimes.exported import Exported
+
+    folder = open_folder(model)
+    description = describe_exported(folder) if isinstance(folder, Exported) else describe(folder)
     if as_json:
         typer.echo(json.dumps(description))
     else:
@@ -66,6 +70,20 @@ def describe(folder: Folder) -> dict[str, Any]:
             if "." not in name:  # the method's own numbers a layer; the weights of its parts have dotted names
                 description[name] = [float(str(number)) for number in opened.get_tensor(name)]
     return description
+
+
+def describe_exported(exported: Exported) -> dict[str, Any]:
+    """Everything about a checked folder of an exported graph."""
+    description: dict[str, Any] = {
+        "path": str(exported.path),
+        "runtime": exported.runtime,
+        "layers": len(exported.cost.layers),
+        "labels": exported.labels,
+        "max_length": exported.max_length,
+        "bytes": exported.model.stat().st_size,
+        "reduced": exported.method is not None,
+    }
+    return description | ({} if exported.method is None else {"method": exported.method})
 
 
 def _labels(config: dict[str, Any]) -> list[str]:

@@ -18,6 +18,7 @@ from adapler.errors import AdaplerError, BadConfig
 
 if TYPE_CHECKING:
     from adapler.folder import Folder
+    from adapler.runtimes.exported import Exported
 
 P = ParamSpec("P")
 _INTERRUPTED = 130
@@ -51,8 +52,17 @@ def note(message: str) -> None:
         sys.stderr.write(f"adapler: {_one_line(message)}\n")
 
 
-def open_folder(model: str) -> Folder:
+def open_folder(model: str) -> Folder | Exported:
     """Find and check a model folder before torch is imported, so that what is wrong with it is told at once."""
+    from adapler.hub import locate
+    from adapler.runtimes.exported import check_exported, is_exported
+
+    path = locate(model)
+    return check_exported(path) if is_exported(path) else open_checkpoint(path)
+
+
+def open_checkpoint(model: str | Path) -> Folder:
+    """The same where only a checkpoint will do; an exported folder is refused."""
     from adapler.folder import check_folder
     from adapler.hub import locate
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper
 
+from adapler.data.text import EncodedText
 from adapler.export.graph import Graph
 
 PROJECTIONS = frozenset({"query", "key_value"})
@@ -68,8 +69,11 @@ def rewrite(graph: Graph, replacement: Callable[[onnx.NodeProto], dict[str, str]
             renamed |= values
 
 
-def join_projections(graph: Graph) -> None:
-    """One product for the query, key and value of the same rows: a wide one fills the cores better than three narrow ones."""
+def join_projections(graph: Graph, texts: Sequence[EncodedText] | None = None) -> None:
+    """One product for the query, key and value of the same rows: a wide one fills the cores better than three narrow ones.
+
+    What the texts are like changes nothing about it; other passes ask.
+    """
     groups = {linears[0].output: linears for linears in _sharing_rows(graph)}
     joined = {linear.output for linears in groups.values() for linear in linears}
 

@@ -13,9 +13,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import onnx
 import torch
 from onnx import numpy_helper
+from onnx.reference import ReferenceEvaluator
 from torch import Tensor, nn
 
 from adapler.backbones.base import Backbone, Block
@@ -46,6 +48,7 @@ class Pieces:
     def __init__(self, pieces: dict[str, Piece], graph: onnx.GraphProto) -> None:
         self._pieces = pieces
         self._tensors = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
+        self._fold(graph)
         self._maker = {name: node for node in graph.node for name in node.output}
         self._order = {id(node): number for number, node in enumerate(graph.node)}
 
@@ -65,6 +68,19 @@ class Pieces:
             graph.nodes.append(copy)
             graph.tensors |= {value: self._tensors[value] for value in node.input if value in self._tensors}
         return [renamed[_output(name, number)] for number in range(piece.outputs)]
+
+    def _fold(self, graph: onnx.GraphProto) -> None:
+        """Compute what depends on constants alone, such as the slice of a joint weight: passes look for plain weights."""
+        kept = []
+        for node in graph.node:
+            if node.input and all(value in self._tensors for value in node.input if value):
+                run = ReferenceEvaluator(node)
+                values = run.run(None, {value: self._tensors[value] for value in node.input if value})
+                self._tensors |= zip(node.output, map(np.asarray, values), strict=True)
+            else:
+                kept.append(node)
+        del graph.node[:]
+        graph.node.extend(kept)
 
     def _behind(self, wanted: list[str]) -> list[onnx.NodeProto]:
         """The nodes that values depend on, in the order they run."""

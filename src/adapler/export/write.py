@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from adapler.checkpoint import Checkpoint, write_folder
-from adapler.data.text import PlainTokenizer
+from adapler.data.text import EncodedText, PlainTokenizer
 from adapler.engine import model_cost
 from adapler.errors import BadModel, MissingExtra
-from adapler.registry import Registry
+from adapler.export import EXPORTS
 from adapler.runtimes.exported import Exported, seal_exported
 
-EXPORTS = Registry("export", {"onnx": "adapler.export.linear:join_projections", "onnx-int8": "adapler.export.int8:quantise"})
-"""Runtimes a checkpoint can be exported to, and what is done to the graph for each."""
 _LIMIT = 2**31  # bytes: what one protobuf file may hold
 
 
@@ -23,10 +21,14 @@ def export(
     *,
     to: str,
     overwrite: bool = False,
+    texts: Sequence[EncodedText] | None = None,
     accept: Callable[[Exported], None] | None = None,
 ) -> None:
-    """Write `out` for the runtime `to`. `accept` sees the finished folder before it gets its name; what it raises undoes it."""
-    content = _serialised(opened, to)
+    """Write `out` for the runtime `to`. `accept` sees the finished folder before it gets its name; what it raises undoes it.
+
+    `texts` are what an 8-bit graph is calibrated on, if it should be.
+    """
+    content = _serialised(opened, to, texts)
     config = opened.backbone.model.config
 
     def write(staging: Path) -> None:
@@ -37,6 +39,7 @@ def export(
             labels=[str(config.id2label[i]) for i in range(config.num_labels)],
             problem_type=config.problem_type,
             max_length=opened.max_length,
+            longest=opened.backbone.max_length,
             tokenizer=PlainTokenizer.of(opened.tokenizer),
             cost=model_cost(opened.backbone, opened.reducer),
             dial=opened.dial,
@@ -49,7 +52,7 @@ def export(
     write_folder(Path(out), write, overwrite=overwrite)
 
 
-def _serialised(opened: Checkpoint, to: str) -> bytes:
+def _serialised(opened: Checkpoint, to: str, texts: Sequence[EncodedText] | None) -> bytes:
     """The graph as a file holds it."""
     try:
         import onnx  # noqa: F401
@@ -60,7 +63,7 @@ def _serialised(opened: Checkpoint, to: str) -> bytes:
 
     improve = EXPORTS[to]
     graph = build_graph(opened.backbone, opened.reducer)
-    improve(graph)
+    improve(graph, texts)
     model = to_model(graph, reduced=opened.reducer is not None)
     if model.ByteSize() >= _LIMIT:
         raise BadModel(f"the graph takes {model.ByteSize()} bytes, a file holds less than {_LIMIT}; use torch")

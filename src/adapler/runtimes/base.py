@@ -37,8 +37,13 @@ class Runtime(ABC):
     layers: int
     cost: ModelCost
     """FLOPs, the reduction's own work included."""
-    max_length: int
-    """Tokens of the longest text it can read."""
+    longest: int
+    """Tokens of the longest text the model's positions reach."""
+
+    @property
+    @abstractmethod
+    def threads(self) -> int:
+        """How many cores one batch may use."""
 
     @property
     @abstractmethod
@@ -46,9 +51,18 @@ class Runtime(ABC):
         """What transformers calls so: how logits become scores."""
 
     @abstractmethod
-    def __call__(self, texts: Sequence[EncodedText], *, scale: NDArray[np.float32] | None = None, trace: bool = True) -> Answer:
-        """Run one batch of at least one text. `scale` (B,) multiplies each text's thresholds, 0 keeps every token;
-        `trace` asks for depths and scores."""
+    def __call__(
+        self,
+        texts: Sequence[EncodedText],
+        *,
+        scale: NDArray[np.float32] | None = None,
+        reduced: bool = True,
+        trace: bool = True,
+    ) -> Answer:
+        """Run one batch of at least one text. `scale` (B,) multiplies each text's thresholds, 0 keeps every token.
+
+        With `reduced=False` all texts run at full length and no predictor is asked. `trace` asks for depths and scores.
+        """
 
 
 def scales(scale: NDArray[np.float32] | None, texts: int) -> NDArray[np.float32]:

@@ -31,6 +31,7 @@ class _Manifest(BaseModel):
     labels: list[str] = Field(min_length=1)
     problem_type: str | None
     max_length: int = Field(ge=3)
+    longest: int = Field(ge=3)
     truncation_side: str = Field(pattern="^(left|right)$")
     typed: bool
     split_special_tokens: bool
@@ -50,6 +51,9 @@ class Exported:
     labels: list[str]
     problem_type: str | None
     max_length: int
+    """Tokens read of a text."""
+    longest: int
+    """Tokens the model's positions reach."""
     tokenizer: PlainTokenizer
     cost: ModelCost
     dial: Dial | None = None
@@ -84,6 +88,7 @@ def seal_exported(exported: Exported) -> None:
         labels=exported.labels,
         problem_type=exported.problem_type,
         max_length=exported.max_length,
+        longest=exported.longest,
         truncation_side=tokenizer.truncation_side,
         typed=tokenizer.typed,
         split_special_tokens=tokenizer.split_special_tokens,
@@ -116,7 +121,18 @@ def _checked(path: Path) -> Exported:
         typed=said.typed,
         split_special_tokens=said.split_special_tokens,
     )
-    return Exported(path, said.runtime, said.method, said.labels, said.problem_type, said.max_length, tokenizer, cost, dial)
+    return Exported(
+        path=path,
+        runtime=said.runtime,
+        method=said.method,
+        labels=said.labels,
+        problem_type=said.problem_type,
+        max_length=min(said.max_length, said.longest),
+        longest=said.longest,
+        tokenizer=tokenizer,
+        cost=cost,
+        dial=dial,
+    )
 
 
 def _cost(content: dict[str, Any]) -> ModelCost:

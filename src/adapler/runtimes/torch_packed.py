@@ -33,7 +33,7 @@ class TorchPacked(Runtime):
         self.labels = [str(self.model.config.id2label[i]) for i in range(self.model.config.num_labels)]
         self.layers = len(self.backbone.blocks)
         self.cost = model_cost(self.backbone, self.reducer)
-        self.max_length = self.backbone.max_length
+        self.longest = self.backbone.max_length
 
     @classmethod
     def open(cls, path: str | Path) -> TorchPacked:
@@ -42,16 +42,26 @@ class TorchPacked(Runtime):
         return cls(opened.backbone, opened.reducer)
 
     @property
+    def threads(self) -> int:
+        return torch.get_num_threads()
+
+    @property
     def problem_type(self) -> str | None:
         kind: str | None = self.model.config.problem_type
         return kind
 
-    def __call__(self, texts: Sequence[EncodedText], *, scale: NDArray[np.float32] | None = None, trace: bool = True) -> Answer:
+    def __call__(
+        self,
+        texts: Sequence[EncodedText],
+        *,
+        scale: NDArray[np.float32] | None = None,
+        reduced: bool = True,
+        trace: bool = True,
+    ) -> Answer:
         factors = None if scale is None else torch.from_numpy(scales(scale, len(texts))).to(self.device)
-        reducer = self.reducer if factors is None or factors.any() else None  # who keeps all need not be asked
         with torch.inference_mode():
             tokens, counts = pack(self.backbone, texts, self.device)
-            logits, seen = encode(self.backbone, tokens, reducer, scale=factors)
+            logits, seen = encode(self.backbone, tokens, self.reducer if reduced else None, scale=factors)
             return Answer(
                 logits=logits.cpu().numpy(),
                 lengths=torch.stack(seen.lengths, dim=1).round().long().cpu().numpy(),
