@@ -19,6 +19,7 @@ VERBS = Registry(
         "evaluate": "adapler.cli.evaluate:evaluate",
         "dial": "adapler.cli.dial:dial",
         "doctor": "adapler.cli.doctor:doctor",
+        "bench": "adapler.cli.bench:bench",
         "predict": "adapler.cli.predict:predict",
         "export": "adapler.cli.export:export",
         "info": "adapler.cli.info:info",

@@ -1,0 +1,38 @@
+"""How fast could this machine be? Its matrix products at the model's own shapes, on many rows, without anything between."""
+
+from __future__ import annotations
+
+import time
+
+import torch
+import torch.nn.functional as F
+
+ROWS = 2048
+_SECONDS = 0.3
+_COPIES = 6  # of every weight, taken in turns, as a model's layers are
+
+
+def gemm_ceiling(shapes: list[tuple[int, int]], rows: int = ROWS) -> float:
+    """FLOPs a second over all of these (inputs, outputs) products together, float32, on the threads torch has."""
+    work, spent = 0.0, 0.0
+    with torch.inference_mode():
+        for inputs, outputs in shapes:
+            x, bias = torch.randn(rows, inputs), torch.randn(outputs)
+            weights = [torch.randn(outputs, inputs) for _ in range(_COPIES)]
+            for weight in weights:
+                F.linear(x, weight, bias)
+            best = float("inf")
+            end = time.perf_counter() + _SECONDS
+            while time.perf_counter() < end:
+                begin = time.perf_counter()
+                for weight in weights:
+                    F.linear(x, weight, bias)
+                best = min(best, (time.perf_counter() - begin) / _COPIES)
+            work += 2.0 * rows * inputs * outputs
+            spent += best
+    return work / spent
+
+
+def layer_shapes(hidden: int, intermediate: int) -> list[tuple[int, int]]:
+    """An encoder layer's linear maps."""
+    return [(hidden, 3 * hidden), (hidden, hidden), (hidden, intermediate), (intermediate, hidden)]

@@ -1,0 +1,98 @@
+"""`adapler bench`: a model's speed beside what people would use instead."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from adapler.cli.shared import note, open_checkpoint
+
+if TYPE_CHECKING:
+    from adapler.records import Record
+
+_WIDEST = 40
+
+
+def bench(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="Folder of a reduced model with a dial.")],
+    data: Annotated[str, typer.Option(help="Named task, folder of splits, labelled file, or hub dataset id.")],
+    split: Annotated[str, typer.Option(help="Split of a folder or task.")] = "test",
+    text: Annotated[str | None, typer.Option(help="Column of the text.")] = None,
+    pair: Annotated[str | None, typer.Option(help="Column of the second text of a pair.")] = None,
+    label: Annotated[str, typer.Option(help="Column of the label.")] = "label",
+    count: Annotated[int, typer.Option(min=32, help="Texts to classify.")] = 512,
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads of every contender.  [default: all cores]")] = None,
+    seconds: Annotated[float, typer.Option(min=1, help="How long to measure; whole rounds only.")] = 300.0,
+    compiled: Annotated[bool, typer.Option("--compile", help="Also transformers under torch.compile.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Write the records here as JSON.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the records instead of a table.")] = False,
+) -> None:
+    """Time transformers, ONNX Runtime and adapler on the same texts and threads, in turns. Keep the machine quiet.
+
+    adapler bench runs/ag_news --data ag_news --out bench.json
+    """
+    import json
+
+    folder = open_checkpoint(model)
+
+    import torch
+
+    from adapler import checkpoint
+    from adapler.bench.run import bench as run_bench
+    from adapler.config import build_config
+    from adapler.data.load import read_split
+    from adapler.records import write_records
+
+    if threads is not None:
+        torch.set_num_threads(threads)
+    settings = build_config({"data": {"source": data, "text": text, "pair": pair, "label": label}}).data
+    config = checkpoint.load(folder).backbone.model.config
+    examples, _ = read_split(settings, split, tuple(str(config.id2label[i]) for i in range(config.num_labels)))
+    records = run_bench(
+        folder,
+        examples.texts[:count],
+        task=Path(data).name,
+        split=split,
+        seconds=seconds,
+        compiled=compiled,
+        say=note,
+    )
+    if out is not None:
+        write_records(out, records)
+    if as_json:
+        typer.echo(json.dumps([record.to_dict() for record in records]))
+        return
+    _print_table(records)
+
+
+def _print_table(records: list[Record]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    timed = [record for record in records if record.unit == "texts/s"]
+    fastest = max(record.value or 0.0 for record in timed)
+    table = Table("contender", "texts/s", "spread", "wall", "FLOPs", "wall/FLOPs", "")
+    for record in timed:
+        wall, flops = record.wall_speedup, record.flops_speedup_executed
+        table.add_row(
+            record.variant or "",
+            f"{record.value:.0f}",
+            f"{record.spread:.0f}",
+            "" if wall is None else f"{wall:.2f}x",
+            "" if flops is None else f"{flops:.2f}x",
+            "" if wall is None or flops is None or record.point == "full" else f"{wall / flops:.2f}",
+            "#" * round(_WIDEST * (record.value or 0.0) / fastest),
+        )
+    console = Console()
+    console.print(table)
+    for record in records:
+        if record.unit == "share" and record.config is not None:
+            console.print(
+                f"full length in torch reaches {100 * (record.value or 0):.0f}% of the machine's matrix products at these "
+                f"shapes ({record.config['ceiling_gflops']:.0f} GFLOP/s)"
+            )
+    console.print(
+        "wall: against the same runtime at full length in the same batches; the first rows, against transformers padded"
+    )

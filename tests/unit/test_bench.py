@@ -1,0 +1,74 @@
+"""The benchmark on a tiny real model: every contender answers the same texts, and the records say what was done."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from adapler import checkpoint
+from adapler.bench import peers
+from adapler.bench.ceiling import gemm_ceiling, layer_shapes
+from adapler.bench.run import PADDED, worth_timing
+from adapler.cli import app
+from adapler.errors import BadModel
+from adapler.folder import check_folder
+from tests.tiny import tiny_classifier, tiny_texts
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A saved model with its dial, and labelled texts."""
+    folder = tmp_path_factory.mktemp("bench")
+    made = tiny_classifier(eta=0.4)
+    made.save_pretrained(folder / "model")
+    texts = tiny_texts(64, seed=3)
+    rows = [{"text": text, "label": p.label} for text, p in zip(texts, made(texts), strict=True)]
+    (folder / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    done = CliRunner().invoke(app, ["dial", str(folder / "model"), "--data", str(folder / "data.jsonl"), "--quiet"])
+    assert done.exit_code == 0, done.output
+    return folder
+
+
+def test_peers_answer_as_the_model_does(place: Path, tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    opened = checkpoint.load(place / "model")
+    texts = tiny_texts(64, seed=3)
+    model, tokenizer = opened.backbone.model, opened.tokenizer
+    expected = tiny_classifier(reduced=False)(texts)
+    wanted = [list(p.scores).index(p.label) for p in expected]
+    made = [peers.in_transformers(model, tokenizer, 64)]
+    made += [peers.in_onnxruntime(model, tokenizer, 64, tmp_path, int8=int8, threads=1) for int8 in (False, True)]
+    for number, peer in enumerate(made):
+        for batch, by_length in ((32, False), (32, True), (1, False)):
+            answers = peer.run(texts, batch, by_length=by_length)
+            same = sum(a == b for a, b in zip(answers, wanted, strict=True))
+            assert same >= (0.9 if number == 2 else 1.0) * len(texts)  # the quantised one may differ
+
+
+def test_the_command_times_everyone_and_writes_records(place: Path, tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    command = ["bench", str(place / "model"), "--data", str(place / "data.jsonl"), "--count", "32", "--seconds", "1"]
+    answer = CliRunner().invoke(app, [*command, "--threads", "1", "--out", str(tmp_path / "records.json")])
+    assert answer.exit_code == 0, answer.output
+    records = json.loads((tmp_path / "records.json").read_text())
+    names = {record["variant"] for record in records}
+    point = worth_timing(check_folder(place / "model").reduction.dial)[-1].name  # type: ignore[union-attr, arg-type]
+    assert {PADDED, "onnxruntime int8, sorted 32", "torch, full", f"onnx-int8, {point}", "torch, full, batch 1"} <= names
+    reduced = next(record for record in records if record["variant"] == f"torch, {point}")
+    assert reduced["wall_vs"] == "torch, full" and reduced["wall_speedup"] > 0 and reduced["threads"] == 1
+    assert reduced["flops_speedup_executed"] > 1 and reduced["method"] == "adapler" and reduced["batch"] == "token budget"
+    share = next(record for record in records if record["unit"] == "share")
+    assert 0 < share["value"] < 1 and "GFLOP/s" in answer.stdout
+
+
+def test_a_model_without_a_dial_is_told_what_to_do(place: Path, tmp_path: Path) -> None:
+    tiny_classifier().save_pretrained(tmp_path / "bare")
+    refused = CliRunner().invoke(app, ["bench", str(tmp_path / "bare"), "--data", str(place / "data.jsonl")])
+    assert refused.exit_code == BadModel.exit_code and "adapler dial" in refused.stderr
+
+
+def test_the_ceiling_is_a_speed() -> None:
+    assert 1e8 < gemm_ceiling(layer_shapes(64, 128), rows=256) < 1e14
