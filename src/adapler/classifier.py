@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from adapler.methods.base import Reducer
     from adapler.runtimes.torch_packed import TorchPacked
 
-TOKEN_BUDGET = 4096
+TOKEN_BUDGET = Runtime.token_budget
+"""Tokens a batch of the torch runtime, by default."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ class Classifier:
         reducer: Reducer | None = None,
         *,
         max_length: int | None = None,
-        token_budget: int = TOKEN_BUDGET,
+        token_budget: int | None = None,
         device: str | torch.device = "cpu",
     ) -> None:
         """`model` is a transformers sequence classifier (or a view of one), `tokenizer` its fast tokenizer.
@@ -82,10 +83,10 @@ class Classifier:
         self.max_length = limit if max_length is None else max_length
         if not 2 < self.max_length <= longest:
             raise BadConfig(f"max_length must lie in 3 to {longest}, got {max_length}")
-        if token_budget < 1:
+        if token_budget is not None and token_budget < 1:
             raise BadConfig(f"token_budget must be at least 1, got {token_budget}")
         self.tokenizer = tokenizer
-        self.token_budget = token_budget
+        self.token_budget = self.runtime.token_budget if token_budget is None else token_budget
         self.labels = self.runtime.labels
         self.cost = self.runtime.cost
         self._encoder = TextEncoder(tokenizer, self.max_length)
@@ -96,7 +97,7 @@ class Classifier:
         path: str | Path | Folder | Exported,
         *,
         max_length: int | None = None,
-        token_budget: int = TOKEN_BUDGET,
+        token_budget: int | None = None,
         device: str | torch.device = "cpu",
     ) -> Classifier:
         """Open a model folder (checked already or not) or hub id: reduced where it holds a reduction, else at full length.

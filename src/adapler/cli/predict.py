@@ -78,7 +78,7 @@ def predict(
     text: Annotated[str | None, typer.Option(metavar="COL", help="Text column.  [default: text, or the only one]")] = None,
     pair: Annotated[str | None, typer.Option(metavar="COL", help="Second texts.  [default: text_pair, if there]")] = None,
     max_length: Annotated[int | None, typer.Option(min=3, help="Tokens to read of a text.  [default: the model's]")] = None,
-    token_budget: Annotated[int | None, typer.Option(min=1, help="Tokens a batch.  [default: 4096]")] = None,
+    token_budget: Annotated[int | None, typer.Option(min=1, help="Tokens a batch.  [default: the runtime's]")] = None,
     device: Annotated[str, typer.Option(help="A torch device.")] = "cpu",
     tokens: Annotated[bool, typer.Option("--tokens", help="Also each text's tokens and which entered each layer.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="With --out: a summary on standard output.")] = False,
@@ -107,10 +107,9 @@ def predict(
         else sum(1 for _ in read_texts(source, format=source_format, text=text, pair=pair))
     )
     with open_output(out) as output:
-        from adapler.classifier import TOKEN_BUDGET, Classifier
+        from adapler.classifier import Classifier
 
-        budget = TOKEN_BUDGET if token_budget is None else token_budget
-        classifier = Classifier.from_pretrained(folder, max_length=max_length, token_budget=budget, device=device)
+        classifier = Classifier.from_pretrained(folder, max_length=max_length, token_budget=token_budget, device=device)
         write = _csv_rows(output, classifier.labels) if to is To.csv else _json_rows(output, tokens)
         summary = Summary()
         start = time.perf_counter()

@@ -33,6 +33,8 @@ class Runtime(ABC):
     """A model ready to run on ragged batches. May be shared between threads."""
 
     name: ClassVar[str]
+    token_budget: ClassVar[int] = 4096
+    """Tokens a batch, where the caller does not say."""
     labels: list[str]
     layers: int
     cost: ModelCost
@@ -61,9 +63,9 @@ def scales(scale: NDArray[np.float32] | None, texts: int) -> NDArray[np.float32]
     return given
 
 
-def all_logits(runtime: Runtime, texts: Sequence[EncodedText], budget: int) -> NDArray[np.floating[Any]]:
-    """Logits of any number of texts, in their order, run in batches under a token budget."""
+def all_logits(runtime: Runtime, texts: Sequence[EncodedText], budget: int | None = None) -> NDArray[np.floating[Any]]:
+    """Logits of any number of texts, in their order, run in batches under a token budget, by default the runtime's own."""
     rows: dict[int, NDArray[np.floating[Any]]] = {}
-    for batch in budget_batches([len(text.ids) for text in texts], budget):
+    for batch in budget_batches([len(text.ids) for text in texts], budget or runtime.token_budget):
         rows |= zip(batch, runtime([texts[i] for i in batch], trace=False).logits, strict=True)
     return np.stack([rows[index] for index in range(len(texts))])
