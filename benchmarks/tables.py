@@ -88,6 +88,21 @@ def training() -> str:
     return "\n".join([*lines, "", f"{records[0]['backbone']}; test split; {records[0]['machine']}; {records[0]['date']}."])
 
 
+def training_speed() -> str:
+    """What a step of training costs, each beside what it is held against."""
+    records = read("training-speed.json")
+    if not records:
+        return MISSING
+    lines = ["| | texts/s | spread | speed |", "|---|---:|---:|---|"]
+    for record in records:
+        speed = f"{record['wall_speedup']:.2f}x of {record['wall_vs']}" if "wall_vs" in record else ""
+        name = record["variant"].removeprefix("training, ")
+        lines.append(f"| {name} | {record['value']:.1f} | {record['spread']:.1f} | {speed} |")
+    shared = records[0]
+    about = f"{shared['backbone']}, {shared['n']} texts of {shared['task']}"
+    return "\n".join([*lines, "", f"{about}; {_conditions(shared)}"])
+
+
 def settings() -> str:
     """Every setting of a training run with its default and its one description."""
     lines = ["| setting | default | meaning |", "|---|---|---|"]
@@ -101,7 +116,13 @@ def settings() -> str:
     return "\n".join(lines)
 
 
-TABLES: dict[str, Callable[[], str]] = {"packed": packed, "proofs": proofs, "training": training, "settings": settings}
+TABLES: dict[str, Callable[[], str]] = {
+    "packed": packed,
+    "proofs": proofs,
+    "training": training,
+    "training-speed": training_speed,
+    "settings": settings,
+}
 
 
 def read(pattern: str) -> Records:

@@ -103,10 +103,10 @@ def _full(config: TrainConfig, folder: Path, console: Console) -> dict[str, Any]
     for lr in FULL_RATES:
         prepared = prepare(config)
         quiet = Silent()
-        session = Session(Snapshots(folder / f"snapshots-{lr:g}", 1, quiet.say), quiet, snapshot_seconds=1e9)
+        session = Session(Snapshots(folder / f"snapshots-{lr:g}", 1, quiet.say), quiet, snapshot_seconds=60)
         settings = FinetuneSettings(epochs=epochs, lr=lr, batch_size=config.finetune.batch_size, checkpoints=1)
         phase = Finetune(prepared, settings, config.run, session, folder / f"weights-{lr:g}", None)
-        session.run(phase, None)
+        session.run(phase, session.resume())
         console.print(f"full length at {lr:g}: dev {[round(100 * s, 2) for s in phase.scores]}")
         if not best or max(phase.scores) > best["dev"]:
             phase.load_epoch(phase.best()[-1])

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from adapler.doctor import CACHE_VARIABLE
 from adapler.records import Record, write_records
 
 GOLDEN = Path(__file__).parent / "data" / "golden"
@@ -35,3 +37,15 @@ def prove(pytestconfig: pytest.Config) -> Callable[[str, list[Record]], None]:
             write_records(RESULTS / f"prove-{name}.json", records)
 
     return keep
+
+
+@pytest.fixture(autouse=True, scope="session")
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What is remembered of this machine while testing is nobody's else."""
+    before = os.environ.get(CACHE_VARIABLE)
+    os.environ[CACHE_VARIABLE] = str(tmp_path_factory.mktemp("cache"))
+    yield
+    if before is None:
+        del os.environ[CACHE_VARIABLE]
+    else:
+        os.environ[CACHE_VARIABLE] = before

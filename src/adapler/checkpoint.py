@@ -19,6 +19,7 @@ from adapler.folder import CONFIG_JSON, EXPORT_JSON, REDUCTION_TENSORS, Folder, 
 from adapler.hub import locate
 from adapler.methods import METHODS
 from adapler.methods.base import Reducer
+from adapler.points import Dial
 from adapler.safefile import typed
 
 _SLACK = 2  # a shared layer or a tied weight is stored once
@@ -34,6 +35,7 @@ class Checkpoint:
     tokenizer: Any
     reducer: Reducer | None
     max_length: int
+    dial: Dial | None = None
 
 
 def load(name: str | Path | Folder, device: str = "cpu") -> Checkpoint:
@@ -48,11 +50,19 @@ def load(name: str | Path | Folder, device: str = "cpu") -> Checkpoint:
         return Checkpoint(backbone, tokenizer, None, limit)
     with typed(folder.path, "the reduction"):
         reducer = _load_reducer(folder, folder.reduction, backbone).to(device).eval()
-    return Checkpoint(backbone, tokenizer, reducer, min(folder.reduction.max_length, backbone.max_length))
+    limit = min(folder.reduction.max_length, backbone.max_length)
+    return Checkpoint(backbone, tokenizer, reducer, limit, folder.reduction.dial)
 
 
 def save(
-    path: str | Path, backbone: Backbone, tokenizer: Any, reducer: Reducer | None, max_length: int, *, overwrite: bool = False
+    path: str | Path,
+    backbone: Backbone,
+    tokenizer: Any,
+    reducer: Reducer | None,
+    max_length: int,
+    *,
+    dial: Dial | None = None,
+    overwrite: bool = False,
 ) -> None:
     """Write a folder that transformers opens as the plain classifier and adapler opens reduced."""
 
@@ -75,6 +85,7 @@ def save(
                 hidden_size=backbone.hidden_size,
                 layers=len(backbone.blocks),
                 max_length=max_length,
+                dial=dial,
             ),
         )
 

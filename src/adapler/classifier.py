@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
+from adapler import doctor
 from adapler.data.text import EncodedText, Text, TextEncoder, as_text, budget_batches, windows
+from adapler.doctor import Diagnosis
 from adapler.errors import BadConfig, BadModel
 from adapler.folder import Folder
 from adapler.hub import locate
+from adapler.points import Dial, Operating, operating
 from adapler.runtimes import RUNTIMES
 from adapler.runtimes.base import Runtime
 from adapler.runtimes.exported import Exported, check_exported, is_exported
@@ -24,9 +27,6 @@ if TYPE_CHECKING:
     from adapler.backbones.base import Backbone
     from adapler.methods.base import Reducer
     from adapler.runtimes.torch_packed import TorchPacked
-
-TOKEN_BUDGET = Runtime.token_budget
-"""Tokens a batch of the torch runtime, by default."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,8 @@ class Prediction:
     """The same at full length, without predictors; `flops_full / flops` is this text's `flops_speedup`."""
     truncated: bool
     """Whether the text was longer than the model's limit and its end was not read."""
+    escalated: bool = False
+    """Whether a fast answer was too unsure and this is the careful one; `flops` counts both."""
 
     @property
     def lengths(self) -> list[int]:
@@ -72,6 +74,7 @@ class Classifier:
         max_length: int | None = None,
         token_budget: int | None = None,
         device: str | torch.device = "cpu",
+        dial: Dial | None = None,
     ) -> None:
         """`model` is a transformers sequence classifier (or a view of one), `tokenizer` its fast tokenizer.
 
@@ -86,7 +89,14 @@ class Classifier:
         if token_budget is not None and token_budget < 1:
             raise BadConfig(f"token_budget must be at least 1, got {token_budget}")
         self.tokenizer = tokenizer
-        self.token_budget = self.runtime.token_budget if token_budget is None else token_budget
+        self.token_budget = token_budget or self.runtime.token_budget
+        self.dial = dial
+        self.digest: str | None = None
+        """Of the folder it was opened from."""
+        self.diagnosis: Diagnosis | None = None
+        """What the points cost here, where that has been measured."""
+        self.operating = Operating()
+        """How calls run that wish for nothing else."""
         self.labels = self.runtime.labels
         self.cost = self.runtime.cost
         self._encoder = TextEncoder(tokenizer, self.max_length)
@@ -99,20 +109,42 @@ class Classifier:
         max_length: int | None = None,
         token_budget: int | None = None,
         device: str | torch.device = "cpu",
+        point: str | None = None,
+        max_loss: float | None = None,
+        speedup: float | None = None,
+        max_latency_ms: float | None = None,
+        escalate: float | None = None,
     ) -> Classifier:
         """Open a model folder (checked already or not) or hub id: reduced where it holds a reduction, else at full length.
 
-        A folder that `adapler export` wrote opens too, without torch.
+        A folder that `adapler export` wrote opens too, without torch. `point` (by name), `max_loss` (points of dev score),
+        `speedup` (at least so many times fewer FLOPs), `max_latency_ms` and `escalate` choose among the operating points
+        that were measured; see `operate`.
         """
         if not isinstance(path, Folder | Exported):
             path = locate(path)
+        opened = cls._open(path, max_length, token_budget, device)
+        opened.digest = doctor.digest_of(path if isinstance(path, Path) else path.path)
+        if opened.digest is not None and opened.dial is not None:
+            opened.diagnosis = doctor.recall(opened.digest, opened.runtime.name, opened.runtime.threads)
+        opened.operate(point=point, max_loss=max_loss, speedup=speedup, max_latency_ms=max_latency_ms, escalate=escalate)
+        return opened
+
+    @classmethod
+    def _open(
+        cls,
+        path: Path | Folder | Exported,
+        max_length: int | None,
+        token_budget: int | None,
+        device: str | torch.device,
+    ) -> Classifier:
         if isinstance(path, Exported) or (isinstance(path, Path) and is_exported(path)):
             exported = path if isinstance(path, Exported) else check_exported(path)
             if str(device) != "cpu":
                 raise BadConfig(f"an exported model runs on cpu, got device {str(device)!r}; open the checkpoint instead")
             runtime = RUNTIMES[exported.runtime](exported)
             read = exported.max_length if max_length is None else max_length
-            return cls(runtime, exported.tokenizer, max_length=read, token_budget=token_budget)
+            return cls(runtime, exported.tokenizer, max_length=read, token_budget=token_budget, dial=exported.dial)
         from adapler import checkpoint
         from adapler.runtimes.torch_packed import usable_device
 
@@ -124,7 +156,56 @@ class Classifier:
             max_length=opened.max_length if max_length is None else max_length,
             token_budget=token_budget,
             device=device,
+            dial=opened.dial,
         )
+
+    def operate(
+        self,
+        *,
+        point: str | None = None,
+        max_loss: float | None = None,
+        speedup: float | None = None,
+        max_latency_ms: float | None = None,
+        escalate: float | None = None,
+    ) -> None:
+        """From now on run at the operating point these wishes mean; without any, as trained, or, where a probe of this machine
+        found that to be slower than another measured point that scores no worse, at that one.
+
+        With `escalate`, answers whose probability is below it are given again at the careful point. `point="trained"`
+        insists on the model as it left training.
+        """
+        self.operating = operating(
+            self.dial,
+            point=point,
+            max_loss=max_loss,
+            speedup=speedup,
+            max_latency_ms=max_latency_ms,
+            escalate=escalate,
+            latencies=None if self.diagnosis is None else self.diagnosis.latencies,
+        )
+        unasked = all(wish is None for wish in (point, max_loss, speedup, max_latency_ms, escalate))
+        if unasked and self.diagnosis is not None and self.dial is not None:
+            better = self.diagnosis.choice(self.dial)
+            self.operating = Operating() if better is None else Operating(better.scale)
+
+    def examine(self, texts: Sequence[Text] | None = None, *, seconds: float = doctor.SECONDS) -> Diagnosis:
+        """Time the operating points on this machine, on these texts or on made-up ones, and remember it for the next opening.
+
+        Such a probe takes a few seconds; the machine should be quiet.
+        """
+        if self.dial is None:
+            raise BadConfig("the model has no operating points to time; measure them: adapler dial MODEL --data DEV")
+        self.diagnosis = doctor.examine(
+            self.runtime,
+            self.dial,
+            budget=self.token_budget,
+            vocabulary=self._encoder.vocabulary,
+            texts=None if texts is None else self._encoder(texts),
+            seconds=seconds,
+        )
+        if self.digest is not None:
+            doctor.remember(self.digest, self.diagnosis)
+        return self.diagnosis
 
     @property
     def backbone(self) -> Backbone:
@@ -156,40 +237,89 @@ class Classifier:
         """Write a folder that both transformers (at full length) and adapler (reduced) open. Whole or not at all."""
         from adapler import checkpoint
 
-        checkpoint.save(path, self.backbone, self.tokenizer, self.reducer, self.max_length, overwrite=overwrite)
+        parts = (self.backbone, self.tokenizer, self.reducer, self.max_length)
+        checkpoint.save(path, *parts, dial=self.dial, overwrite=overwrite)
 
     @overload
-    def __call__(self, texts: Text) -> Prediction: ...  # type: ignore[overload-overlap]
+    def __call__(  # type: ignore[overload-overlap]
+        self,
+        texts: Text,
+        *,
+        point: str | None = None,
+        max_loss: float | None = None,
+        speedup: float | None = None,
+        escalate: float | None = None,
+    ) -> Prediction: ...
     @overload
-    def __call__(self, texts: Sequence[Text]) -> list[Prediction]: ...  # type: ignore[overload-overlap]
+    def __call__(  # type: ignore[overload-overlap]
+        self,
+        texts: Sequence[Text],
+        *,
+        point: str | None = None,
+        max_loss: float | None = None,
+        speedup: float | None = None,
+        escalate: float | None = None,
+    ) -> list[Prediction]: ...
     @overload
-    def __call__(self, texts: Iterable[Text]) -> Iterator[Prediction]: ...
-    def __call__(self, texts: Any) -> Any:
+    def __call__(
+        self,
+        texts: Iterable[Text],
+        *,
+        point: str | None = None,
+        max_loss: float | None = None,
+        speedup: float | None = None,
+        escalate: float | None = None,
+    ) -> Iterator[Prediction]: ...
+    def __call__(
+        self,
+        texts: Any,
+        *,
+        point: str | None = None,
+        max_loss: float | None = None,
+        speedup: float | None = None,
+        escalate: float | None = None,
+    ) -> Any:
         """One text or one pair (a tuple) gives a `Prediction`, a list gives a list in order, an iterator an iterator.
 
-        An iterator is read in windows of a few thousand texts, so memory does not grow with its length.
+        An iterator is read in windows of a few thousand texts, so memory does not grow with its length. The other arguments
+        choose an operating point for this call alone.
         """
+        wished = any(wish is not None for wish in (point, max_loss, speedup, escalate))
+        how = (
+            operating(self.dial, point=point, max_loss=max_loss, speedup=speedup, escalate=escalate)
+            if wished
+            else self.operating
+        )
         if isinstance(texts, str) or (isinstance(texts, tuple) and len(texts) == 2 and all(isinstance(t, str) for t in texts)):
-            return self._predict_window([as_text(texts, 0)])[0]
+            return self._predict_window([as_text(texts, 0)], how)[0]
         if not isinstance(texts, Iterable):
             as_text(texts, 0)  # neither a text nor a collection of texts: the same typed error
-        predictions = self._stream(texts)
+        predictions = self._stream(texts, how)
         return list(predictions) if hasattr(texts, "__len__") else predictions
 
-    def _stream(self, texts: Iterable[object]) -> Iterator[Prediction]:
+    def _stream(self, texts: Iterable[object], how: Operating) -> Iterator[Prediction]:
         for window in windows(texts):
-            yield from self._predict_window(window)
+            yield from self._predict_window(window, how)
 
-    def _predict_window(self, window: Sequence[Text]) -> list[Prediction]:
+    def _predict_window(self, window: Sequence[Text], how: Operating) -> list[Prediction]:
         encoded = self._encoder(window)
-        answers: list[Prediction | None] = [None] * len(encoded)
-        for batch in budget_batches([len(text.ids) for text in encoded], self.token_budget):
-            for index, prediction in zip(batch, self._predict_batch([encoded[i] for i in batch]), strict=True):
-                answers[index] = prediction
-        return [answer for answer in answers if answer is not None]
+        answers = self._predict(encoded, how.scale)
+        if how.escalate is not None:
+            unsure = [index for index, answer in enumerate(answers) if answer.score < how.escalate]
+            again = self._predict([encoded[index] for index in unsure], how.careful)
+            for index, answer in zip(unsure, again, strict=True):
+                answers[index] = replace(answer, flops=answer.flops + answers[index].flops, escalated=True)
+        return answers
 
-    def _predict_batch(self, batch: Sequence[EncodedText]) -> Iterator[Prediction]:
-        answer = self.runtime(batch)
+    def _predict(self, encoded: Sequence[EncodedText], scale: float | None) -> list[Prediction]:
+        answers: dict[int, Prediction] = {}
+        for batch in budget_batches([len(text.ids) for text in encoded], self.token_budget):
+            answers |= zip(batch, self._predict_batch([encoded[i] for i in batch], scale), strict=True)
+        return [answers[index] for index in range(len(encoded))]
+
+    def _predict_batch(self, batch: Sequence[EncodedText], scale: float | None) -> Iterator[Prediction]:
+        factors = None if scale is None else np.full(len(batch), scale, dtype=np.float32)
+        answer = self.runtime(batch, scale=factors, reduced=scale != 0)
         assert answer.depths is not None  # asked for
         probabilities = _probabilities(answer.logits.astype(np.float64), self.runtime.problem_type)
         ends = np.cumsum([len(text.ids) for text in batch])[:-1]
@@ -202,7 +332,7 @@ class Classifier:
                 scores=dict(zip(self.labels, row.tolist(), strict=True)),
                 tokens=text.tokens,
                 kept=kept,
-                flops=self.cost.reduced(len(depth), [len(layer) for layer in kept]),
+                flops=self.cost.full(len(depth)) if scale == 0 else self.cost.reduced(len(depth), [*map(len, kept)]),
                 flops_full=self.cost.full(len(depth)),
                 truncated=text.truncated,
             )

@@ -86,6 +86,9 @@ class RunSettings(Settings):
     device: str = Field("cpu", description="A torch device. Only the CPU has been tested.")
     precision: Literal["no", "bf16"] = Field("no", description="Mixed precision, where the machine has it.")
     accumulate: int = Field(1, ge=1, description="Batches per update.")
+    tracker: Literal["tensorboard", "wandb", "trackio"] | None = Field(
+        None, description="Where figures are logged besides the report."
+    )
     snapshot_seconds: float = Field(60.0, ge=0, description="Write a snapshot at least this often (0: after every update).")
     keep: int = Field(2, ge=1, description="Snapshots kept.")
     report_examples: bool = Field(True, description="Put dev texts into the report.")

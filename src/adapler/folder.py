@@ -12,9 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from adapler.backbones import BACKBONES
 from adapler.errors import AdaplerError, BadModel
 from adapler.methods.settings import MethodSettings, parse_settings
+from adapler.points import Dial
 from adapler.safefile import (
     check_numbers,
     check_sealed_files,
@@ -24,6 +27,7 @@ from adapler.safefile import (
     read_json,
     read_sealed,
     regular,
+    reseal,
     seal,
     short,
 )
@@ -65,6 +69,8 @@ class Reduction:
     hidden_size: int
     layers: int
     max_length: int
+    dial: Dial | None = None
+    """Operating points, where they were measured."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +94,7 @@ def check_folder(path: Path) -> Folder:
 
 def write_reduction(path: Path, reduction: Reduction) -> None:
     """Write `reduction.json` last: it lists every other file of the folder with its hash, and its own digest."""
-    content = {
+    content: dict[str, Any] = {
         "format_version": FORMAT_VERSION,
         "method": reduction.method,
         "settings": reduction.settings.model_dump(),
@@ -97,7 +103,16 @@ def write_reduction(path: Path, reduction: Reduction) -> None:
         "layers": reduction.layers,
         "max_length": reduction.max_length,
     }
+    if reduction.dial is not None:
+        content["dial"] = reduction.dial.model_dump(mode="json")
     seal(path / REDUCTION_JSON, content)
+
+
+def write_dial(folder: Folder, dial: Dial) -> None:
+    """Put other operating points into a folder that holds a reduction."""
+    if folder.reduction is None:
+        raise BadModel(f"{folder.path} holds no reduction, so it has no operating points; make one with adapler train")
+    reseal(folder.path / REDUCTION_JSON, FORMAT_VERSION, {"dial": dial.model_dump(mode="json")})
 
 
 def _checked(path: Path) -> Folder:
@@ -135,12 +150,16 @@ def _check_reduction(path: Path) -> Reduction:
         _check_size(file, name, value, low, high)
     try:
         settings = parse_settings(str(content.get("method")), content.get("settings"))
+        dial = None if content.get("dial") is None else Dial.model_validate(content["dial"])
     except AdaplerError as error:
         raise damaged(file, f"cannot be used: {error}") from error
+    except ValidationError as error:
+        raise damaged(file, f"has operating points that make no sense ({error.errors()[0]['msg']})") from error
     reduction = Reduction(
         method=content["method"],
         settings=settings,
         model_type=str(content.get("model_type")),
+        dial=dial,
         **sizes,  # type: ignore[arg-type]
     )
     _check_tensors(path / REDUCTION_TENSORS, reduction)

@@ -62,8 +62,12 @@ class _Layout(ABC):
     def attend(
         self, block: Block, asking: Tokens, tokens: Tokens, *, dropout: float, eager: bool
     ) -> tuple[Tensor, Tensor | None]:
-        query = _heads_first(asking.layout.rows(block.query(asking.x, asking.position)))
-        key, value = (_heads_first(self.rows(part)) for part in block.key_value(tokens.x, tokens.position))
+        if asking is tokens:
+            query, key, value = (self.rows(part) for part in block.query_key_value(tokens.x, tokens.position))
+        else:
+            query = asking.layout.rows(block.query(asking.x, asking.position))
+            key, value = (self.rows(part) for part in block.key_value(tokens.x, tokens.position))
+        query, key, value = _heads_first(query), _heads_first(key), _heads_first(value)
         mask = self.mask(tokens, query.dtype)
         bias = block.bias(asking.layout.rows(asking.position), self.rows(tokens.position))
         if bias is not None:
@@ -162,7 +166,7 @@ class Packed(_Layout):
         if self.even:
             return values.reshape(self.texts, self.width, *values.shape[1:])
         padded = values.new_full((self.texts * self.width, *values.shape[1:]), fill)
-        return padded.index_copy(0, self.slot, values).reshape(self.texts, self.width, *values.shape[1:])
+        return padded.index_copy_(0, self.slot, values).reshape(self.texts, self.width, *values.shape[1:])
 
     def unrows(self, rows: Tensor) -> Tensor:
         flat = rows.flatten(0, 1)

@@ -140,6 +140,18 @@ def read_sealed(manifest: Path, format_version: int) -> dict[str, Any]:
     return content
 
 
+def reseal(manifest: Path, format_version: int, changes: dict[str, Any]) -> None:
+    """Change what a manifest says of the same files; in one rename, so that it is always either the old or the new."""
+    sealed = {**read_sealed(manifest, format_version), **changes}
+    sealed["digest"] = _digest(sealed)
+    staging = manifest.with_name(f".{manifest.name}.tmp")
+    with staging.open("w", encoding="utf-8") as stream:
+        stream.write(json.dumps(sealed, indent=1) + "\n")
+        stream.flush()
+        os.fsync(stream.fileno())
+    staging.replace(manifest)
+
+
 def check_sealed_files(manifest: Path, files: Any, needed: set[str]) -> None:
     """Every listed file is there, in the folder itself, with the bytes it was written with."""
     if not isinstance(files, dict) or not needed <= files.keys():

@@ -186,6 +186,9 @@ class PlacedBlock(BertBlock):
         key, value = super().key_value(x, position)
         return key * torch.sin(position.to(x.dtype) / 3)[..., None, None], value
 
+    def query_key_value(self, x: Tensor, position: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return self.query(x, position), *self.key_value(x, position)
+
 
 class JointBlock(BertBlock):
     """BERT's layer with query, key and value cut out of one weight, as other families store them."""

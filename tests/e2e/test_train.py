@@ -58,11 +58,11 @@ def test_the_planted_words_are_the_ones_kept(finished: tuple[Path, dict[str, Any
     rows = [json.loads(line) for line in (folder / "data" / "test.jsonl").read_text().splitlines()]
     predictions = classifier([row["text"] for row in rows])
     assert sum(p.label == row["label"] for p, row in zip(predictions, rows, strict=True)) >= 0.98 * len(rows)
-    for layer in (0, -1):
-        kept = [[p.tokens[i] for i in p.kept[layer]] for p in predictions]
-        assert sum(any(token in PLANTED for token in tokens) for tokens in kept) >= 0.9 * len(rows)
+    first = [[p.tokens[i] for i in p.kept[0]] for p in predictions]
+    assert sum(any(token in PLANTED for token in tokens) for tokens in first) >= 0.95 * len(rows)
+    # Once [CLS] has read the word it may go too; but what stays to the end beside [CLS] is hardly ever another one.
     left = [token for p in predictions for token in (p.tokens[i] for i in p.kept[-1]) if token != "[CLS]"]
-    assert sum(token in PLANTED for token in left) >= 0.8 * len(left)
+    assert left and sum(token in PLANTED for token in left) >= 0.8 * len(left)
 
 
 def test_the_run_folder_opens_plain_and_reduced(finished: tuple[Path, dict[str, Any], dict[str, Any]]) -> None:

@@ -201,9 +201,9 @@ def test_batches_keep_to_the_token_budget(monkeypatch: pytest.MonkeyPatch) -> No
     sizes: list[list[int]] = []
     predict = Classifier._predict_batch
 
-    def watched(self: Classifier, batch: Sequence[EncodedText]) -> Iterator[Prediction]:
+    def watched(self: Classifier, batch: Sequence[EncodedText], scale: float | None) -> Iterator[Prediction]:
         sizes.append([len(text.ids) for text in batch])
-        return predict(self, batch)
+        return predict(self, batch, scale)
 
     monkeypatch.setattr(Classifier, "_predict_batch", watched)
     texts = [*tiny_texts(200, seed=5), "film " * 300]

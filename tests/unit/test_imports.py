@@ -17,14 +17,14 @@ PACKAGE = "adapler"
 
 LAYERS = (
     ("errors",),
-    ("registry", "records", "config", "safefile", "timing"),
+    ("registry", "records", "config", "safefile", "points", "timing"),
     ("cost", "methods.settings"),
     ("tokens", "attention"),
     ("layout", "data"),
     ("backbones", "methods"),
     ("engine",),
     ("folder", "hub", "checkpoint"),
-    ("report", "training", "evaluation", "dial", "runtimes", "export"),
+    ("report", "training", "evaluation", "dial", "doctor", "runtimes", "export"),
     ("classifier", "bench"),
     ("study", "serve", "scale", "demo", "cli", "__main__"),
 )

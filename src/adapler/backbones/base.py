@@ -10,6 +10,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from adapler.cost import LayerCost, ModelCost
@@ -33,6 +35,10 @@ class Block(ABC):
     @abstractmethod
     def key_value(self, x: Tensor, position: Tensor) -> tuple[Tensor, Tensor]:
         """What the tokens answer with: two of (..., heads, width)."""
+
+    def query_key_value(self, x: Tensor, position: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Both at once, for tokens that ask each other; a family may have a faster way."""
+        return self.query(x, position), *self.key_value(x, position)
 
     @abstractmethod
     def merge(self, x: Tensor, context: Tensor) -> Tensor:
@@ -80,6 +86,36 @@ class Backbone(ABC):
     @abstractmethod
     def max_length(self) -> int:
         """The longest text its positions reach, special tokens included."""
+
+
+class Joined:
+    """Linear maps of the same input as one matrix product, which fills the processor better than several small ones.
+
+    The weights stay where they are. While they are trained they are joined anew each time; else their joint copy is kept
+    until one of them changes.
+    """
+
+    def __init__(self, *linears: Any) -> None:
+        self.linears = linears
+        self.plain = all(type(linear) is nn.Linear and linear.bias is not None for linear in linears)
+        """Whether they are what they seem: adapters and quantised linears compute in their own way, one by one."""
+        self._kept: tuple[tuple[tuple[int, int], ...], Tensor, Tensor] | None = None
+
+    def __call__(self, x: Tensor) -> tuple[Tensor, ...]:
+        if not self.plain:
+            return tuple(linear(x) for linear in self.linears)
+        weight, bias = self._trained() if torch.is_grad_enabled() else self._frozen()
+        return F.linear(x, weight, bias).chunk(len(self.linears), dim=-1)
+
+    def _trained(self) -> tuple[Tensor, Tensor]:
+        return torch.cat([linear.weight for linear in self.linears]), torch.cat([linear.bias for linear in self.linears])
+
+    def _frozen(self) -> tuple[Tensor, Tensor]:
+        parameters = [tensor for linear in self.linears for tensor in (linear.weight, linear.bias)]
+        state = tuple((tensor.data_ptr(), tensor._version) for tensor in parameters)
+        if self._kept is None or self._kept[0] != state:
+            self._kept = (state, *self._trained())
+        return self._kept[1], self._kept[2]
 
 
 def leaf(root: nn.Module, path: str) -> Any:

@@ -9,7 +9,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.activations import ACT2FN
 
-from adapler.backbones.base import Backbone, Block, leaf, linear_flops
+from adapler.backbones.base import Backbone, Block, Joined, leaf, linear_flops
 from adapler.cost import LayerCost, ModelCost
 
 
@@ -18,6 +18,7 @@ class BertBlock(Block):
         self, layer: torch.nn.Module, heads: int, activation: Callable[[Tensor], Tensor], attention_dropout: float
     ) -> None:
         self.q, self.k, self.v = (leaf(layer, f"attention.self.{name}") for name in ("query", "key", "value"))
+        self.joined = Joined(self.q, self.k, self.v)
         self.out = leaf(layer, "attention.output.dense")
         self.out_dropout = leaf(layer, "attention.output.dropout")
         self.out_norm = leaf(layer, "attention.output.LayerNorm")
@@ -36,6 +37,10 @@ class BertBlock(Block):
 
     def key_value(self, x: Tensor, position: Tensor) -> tuple[Tensor, Tensor]:
         return self._split(self.k(x)), self._split(self.v(x))
+
+    def query_key_value(self, x: Tensor, position: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        query, key, value = self.joined(x)
+        return self._split(query), self._split(key), self._split(value)
 
     def merge(self, x: Tensor, context: Tensor) -> Tensor:
         merged: Tensor = self.out_norm(x + self.out_dropout(self.out(context)))

@@ -17,6 +17,8 @@ VERBS = Registry(
     {
         "train": "adapler.cli.train:train",
         "evaluate": "adapler.cli.evaluate:evaluate",
+        "dial": "adapler.cli.dial:dial",
+        "doctor": "adapler.cli.doctor:doctor",
         "predict": "adapler.cli.predict:predict",
         "export": "adapler.cli.export:export",
         "info": "adapler.cli.info:info",

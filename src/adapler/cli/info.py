@@ -62,6 +62,9 @@ def describe(folder: Folder) -> dict[str, Any]:
         "reduction_parameters": _parameters(tensors),
         "format_version": json.loads((folder.path / REDUCTION_JSON).read_text(encoding="utf-8"))["format_version"],
     }
+    if reduction.dial is not None:
+        description["points"] = {point.name: point.model_dump(exclude={"name"}) for point in reduction.dial.points}
+        description["points_measured_on"] = f"{reduction.dial.n} texts of {reduction.dial.data}"
     with safe_open(tensors, framework="numpy") as opened:
         for name in sorted(opened.keys()):
             if "." not in name:  # the method's own numbers a layer; the weights of its parts have dotted names
@@ -116,6 +119,10 @@ def _print_tables(description: dict[str, Any]) -> None:
     for name, value in description.items():
         if name == "settings":
             facts.add_row(name, Text(", ".join(f"{key} {number}" for key, number in value.items())))
+        elif name == "points":
+            for point, measured in value.items():
+                said = f"{measured['flops_speedup']:.2f}x fewer FLOPs, {measured['loss_points']:+.2f} points lost"
+                facts.add_row(f"point {point}", Text(said))
         elif name not in by_layer:
             facts.add_row(name.replace("_", " "), Text(_shown(value)))  # Text: square brackets of a label are no markup
     console = Console()

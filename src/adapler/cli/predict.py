@@ -78,7 +78,11 @@ def predict(
     text: Annotated[str | None, typer.Option(metavar="COL", help="Text column.  [default: text, or the only one]")] = None,
     pair: Annotated[str | None, typer.Option(metavar="COL", help="Second texts.  [default: text_pair, if there]")] = None,
     max_length: Annotated[int | None, typer.Option(min=3, help="Tokens to read of a text.  [default: the model's]")] = None,
-    token_budget: Annotated[int | None, typer.Option(min=1, help="Tokens a batch.  [default: the runtime's]")] = None,
+    token_budget: Annotated[int | None, typer.Option(min=1, help="Tokens a batch.  [default: by the model]")] = None,
+    point: Annotated[str | None, typer.Option(help="Operating point by name, as `adapler info` lists them.")] = None,
+    max_loss: Annotated[float | None, typer.Option(help="The fastest point that loses at most so many points.")] = None,
+    speedup: Annotated[float | None, typer.Option(help="The best point with at least so many times fewer FLOPs.")] = None,
+    escalate: Annotated[float | None, typer.Option(help="Answer again, carefully, where less sure than this.")] = None,
     device: Annotated[str, typer.Option(help="A torch device.")] = "cpu",
     tokens: Annotated[bool, typer.Option("--tokens", help="Also each text's tokens and which entered each layer.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="With --out: a summary on standard output.")] = False,
@@ -109,7 +113,16 @@ def predict(
     with open_output(out) as output:
         from adapler.classifier import Classifier
 
-        classifier = Classifier.from_pretrained(folder, max_length=max_length, token_budget=token_budget, device=device)
+        classifier = Classifier.from_pretrained(
+            folder,
+            max_length=max_length,
+            token_budget=token_budget,
+            device=device,
+            point=point,
+            max_loss=max_loss,
+            speedup=speedup,
+            escalate=escalate,
+        )
         write = _csv_rows(output, classifier.labels) if to is To.csv else _json_rows(output, tokens)
         summary = Summary()
         start = time.perf_counter()

@@ -26,6 +26,7 @@ def train(
     keep: Annotated[int | None, typer.Option(help="Snapshots kept.")] = None,
     class_weights: Annotated[bool, typer.Option("--class-weights", help="Weigh rare classes more.")] = False,
     device: Annotated[str | None, typer.Option(help="Torch device.")] = None,
+    tracker: Annotated[str | None, typer.Option(help="Also log to tensorboard, wandb or trackio.")] = None,
     no_examples: Annotated[bool, typer.Option("--no-examples", help="Keep dev texts out of the report.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
@@ -35,6 +36,8 @@ def train(
     adapler train --data sst2 --out runs/sst2
 
     adapler train --model ./my-encoder --data reviews.csv --text body --label stars --target-speedup 3 --out runs/reviews
+
+    accelerate launch --num_processes 4 -m adapler train --data sst2 --out runs/sst2
     """
     import json
 
@@ -46,16 +49,21 @@ def train(
         "model": model,
         "data": {"source": data, "text": text, "pair": pair, "label": label, "class_weights": class_weights or None},
         "steer": {"target_speedup": target_speedup, "max_loss": max_loss},
-        "run": {"seed": seed, "keep": keep, "device": device, "report_examples": False if no_examples else None},
+        "run": {"seed": seed, "keep": keep, "device": device, "tracker": tracker},
     }
+    if no_examples:
+        flags["run"]["report_examples"] = False
     layers = [_preset(preset, data), read_config(config) if config else {}, _given(flags), parse_assignments(assign or [])]
     resolved = build_config(*layers)
 
+    from adapler.training.processes import leads
     from adapler.training.progress import progress_for
     from adapler.training.run import train as run_training
 
-    with progress_for(Console(stderr=True), quiet=quiet) as progress:
+    with progress_for(Console(stderr=True), quiet=quiet or not leads()) as progress:
         report = run_training(resolved, out, progress)
+    if not leads():
+        return
     typer.echo(json.dumps({**report, "out": str(out)}) if as_json else f"{report['account']}\nmodel and report: {out}")
 
 

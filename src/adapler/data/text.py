@@ -82,6 +82,11 @@ class TextEncoder:
         self._typed = plain.typed
         self.max_length = max_length
 
+    @property
+    def vocabulary(self) -> int:
+        """How many different tokens there are."""
+        return int(self._whole.get_vocab_size())
+
     def __call__(self, texts: Sequence[Text]) -> list[EncodedText]:
         """Texts and pairs may be mixed. Truncation is longest-first for pairs, as transformers does it."""
         try:

@@ -42,6 +42,7 @@ def export(
             longest=opened.backbone.max_length,
             tokenizer=PlainTokenizer.of(opened.tokenizer),
             cost=model_cost(opened.backbone, opened.reducer),
+            dial=opened.dial,
         )
         exported.model.write_bytes(content)
         seal_exported(exported)

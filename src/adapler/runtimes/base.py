@@ -14,6 +14,10 @@ from adapler.cost import ModelCost
 from adapler.data.text import EncodedText, budget_batches
 from adapler.errors import BadConfig
 
+TOKEN_BUDGET = 4096
+REDUCED_BUDGET = 16384
+"""Of a reduced model in torch: most of a batch's tokens leave early, and what is left must still fill the processor."""
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -33,7 +37,7 @@ class Runtime(ABC):
     """A model ready to run on ragged batches. May be shared between threads."""
 
     name: ClassVar[str]
-    token_budget: ClassVar[int] = 4096
+    token_budget: int = TOKEN_BUDGET
     """Tokens a batch, where the caller does not say."""
     labels: list[str]
     layers: int
@@ -44,13 +48,27 @@ class Runtime(ABC):
 
     @property
     @abstractmethod
+    def threads(self) -> int:
+        """How many cores one batch may use."""
+
+    @property
+    @abstractmethod
     def problem_type(self) -> str | None:
         """What transformers calls so: how logits become scores."""
 
     @abstractmethod
-    def __call__(self, texts: Sequence[EncodedText], *, scale: NDArray[np.float32] | None = None, trace: bool = True) -> Answer:
-        """Run one batch of at least one text. `scale` (B,) multiplies each text's thresholds, 0 keeps every token;
-        `trace` asks for depths and scores."""
+    def __call__(
+        self,
+        texts: Sequence[EncodedText],
+        *,
+        scale: NDArray[np.float32] | None = None,
+        reduced: bool = True,
+        trace: bool = True,
+    ) -> Answer:
+        """Run one batch of at least one text. `scale` (B,) multiplies each text's thresholds, 0 keeps every token.
+
+        With `reduced=False` all texts run at full length and no predictor is asked. `trace` asks for depths and scores.
+        """
 
 
 def scales(scale: NDArray[np.float32] | None, texts: int) -> NDArray[np.float32]:

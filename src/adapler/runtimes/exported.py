@@ -12,6 +12,7 @@ from adapler.cost import LayerCost, ModelCost
 from adapler.data.text import PlainTokenizer
 from adapler.errors import BadModel
 from adapler.folder import EXPORT_JSON
+from adapler.points import Dial
 from adapler.runtimes import RUNTIMES
 from adapler.safefile import check_sealed_files, damaged, read_sealed, regular, seal, short
 
@@ -35,6 +36,7 @@ class _Manifest(BaseModel):
     typed: bool
     split_special_tokens: bool
     cost: dict[str, Any]
+    dial: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,8 @@ class Exported:
     """Tokens the model's positions reach."""
     tokenizer: PlainTokenizer
     cost: ModelCost
+    dial: Dial | None = None
+    """Operating points of the model it was exported from."""
 
     @property
     def model(self) -> Path:
@@ -89,6 +93,7 @@ def seal_exported(exported: Exported) -> None:
         typed=tokenizer.typed,
         split_special_tokens=tokenizer.split_special_tokens,
         cost=asdict(exported.cost),
+        dial=None if exported.dial is None else exported.dial.model_dump(mode="json"),
     )
     seal(exported.path / EXPORT_JSON, {"format_version": FORMAT_VERSION, **said.model_dump()})
 
@@ -102,6 +107,7 @@ def _checked(path: Path) -> Exported:
     try:
         said = _Manifest.model_validate(content)
         cost = _cost(said.cost)
+        dial = None if said.dial is None else Dial.model_validate(said.dial)
     except ValidationError as error:
         first = error.errors()[0]
         raise damaged(manifest, f"has a wrong {'.'.join(map(str, first['loc']))} ({first['msg']})") from error
@@ -125,6 +131,7 @@ def _checked(path: Path) -> Exported:
         longest=said.longest,
         tokenizer=tokenizer,
         cost=cost,
+        dial=dial,
     )
 
 

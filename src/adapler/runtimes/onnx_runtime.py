@@ -25,7 +25,7 @@ class OnnxFloat(Runtime):
     """One graph for any batch, with the removal inside."""
 
     name: ClassVar[str] = "onnx"
-    token_budget: ClassVar[int] = 1024  # larger batches leave the cache: a sixth slower at 4096, one thread, 6 layers of 384
+    token_budget = 1024  # larger batches leave the cache: a sixth slower at 4096, one thread, 6 layers of 384
 
     def __init__(self, exported: Exported, *, threads: int | None = None) -> None:
         """`threads` inside one batch; None takes OMP_NUM_THREADS, which torch reads too, or else every core."""
@@ -39,7 +39,8 @@ class OnnxFloat(Runtime):
         self.longest = exported.longest
         self._problem_type = exported.problem_type
         self._path = exported.path
-        self._session = _session(exported, threads)
+        self._threads = _threads(threads)
+        self._session = _session(exported, self._threads)
         self._inputs = {entry.name for entry in self._session.get_inputs()}
         self._reduced = {entry.name for entry in self._session.get_outputs()} >= set(_TRACED)
 
@@ -49,18 +50,30 @@ class OnnxFloat(Runtime):
         return cls(check_exported(path), threads=threads)
 
     @property
+    def threads(self) -> int:
+        return self._threads or os.cpu_count() or 1
+
+    @property
     def problem_type(self) -> str | None:
         return self._problem_type
 
-    def __call__(self, texts: Sequence[EncodedText], *, scale: NDArray[np.float32] | None = None, trace: bool = True) -> Answer:
+    def __call__(
+        self,
+        texts: Sequence[EncodedText],
+        *,
+        scale: NDArray[np.float32] | None = None,
+        reduced: bool = True,
+        trace: bool = True,
+    ) -> Answer:
         counts = np.array([len(text.ids) for text in texts], dtype=np.int64)
         given = {
             "ids": np.concatenate([text.ids for text in texts]),
             "types": np.concatenate([text.types for text in texts]),
             "lengths": counts,
-            "scale": scales(scale, len(texts)),
+            # The graph asks its predictors in any case; at full length nothing follows from it.
+            "scale": scales(scale, len(texts)) if reduced else np.zeros(len(texts), dtype=np.float32),
         }
-        wanted = [*_OUTPUTS, *(_TRACED if trace and self._reduced else ())]
+        wanted = [*_OUTPUTS, *(_TRACED if trace and reduced and self._reduced else ())]
         try:
             answered = self._session.run(wanted, {name: given[name] for name in given if name in self._inputs})
         except Exception as error:  # whatever ONNX Runtime raises has no common class
@@ -85,7 +98,7 @@ class OnnxInt8(OnnxFloat):
     name: ClassVar[str] = "onnx-int8"
 
 
-def _session(exported: Exported, threads: int | None) -> Any:
+def _session(exported: Exported, threads: int) -> Any:
     try:
         import onnxruntime
     except ImportError as error:
@@ -93,7 +106,7 @@ def _session(exported: Exported, threads: int | None) -> Any:
             f"{exported.path} needs ONNX Runtime, which is not installed; pip install 'adapler[onnx]'"
         ) from error
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = _threads(threads)
+    options.intra_op_num_threads = threads
     options.log_severity_level = _ERRORS_ONLY
     # Masked attention leaves numbers so small that the processor computes them many times slower.
     options.add_session_config_entry("session.set_denormal_as_zero", "1")

@@ -17,7 +17,7 @@ from adapler.data.text import EncodedText
 from adapler.engine import encode, model_cost, pack
 from adapler.errors import BadConfig
 from adapler.methods.base import Reducer
-from adapler.runtimes.base import Answer, Runtime, scales
+from adapler.runtimes.base import REDUCED_BUDGET, TOKEN_BUDGET, Answer, Runtime, scales
 from adapler.safefile import reason
 
 
@@ -34,6 +34,7 @@ class TorchPacked(Runtime):
         self.layers = len(self.backbone.blocks)
         self.cost = model_cost(self.backbone, self.reducer)
         self.longest = self.backbone.max_length
+        self.token_budget = TOKEN_BUDGET if reducer is None else REDUCED_BUDGET
 
     @classmethod
     def open(cls, path: str | Path) -> TorchPacked:
@@ -42,15 +43,26 @@ class TorchPacked(Runtime):
         return cls(opened.backbone, opened.reducer)
 
     @property
+    def threads(self) -> int:
+        return torch.get_num_threads()
+
+    @property
     def problem_type(self) -> str | None:
         kind: str | None = self.model.config.problem_type
         return kind
 
-    def __call__(self, texts: Sequence[EncodedText], *, scale: NDArray[np.float32] | None = None, trace: bool = True) -> Answer:
+    def __call__(
+        self,
+        texts: Sequence[EncodedText],
+        *,
+        scale: NDArray[np.float32] | None = None,
+        reduced: bool = True,
+        trace: bool = True,
+    ) -> Answer:
         factors = None if scale is None else torch.from_numpy(scales(scale, len(texts))).to(self.device)
         with torch.inference_mode():
             tokens, counts = pack(self.backbone, texts, self.device)
-            logits, seen = encode(self.backbone, tokens, self.reducer, scale=factors)
+            logits, seen = encode(self.backbone, tokens, self.reducer if reduced else None, scale=factors)
             return Answer(
                 logits=logits.cpu().numpy(),
                 lengths=torch.stack(seen.lengths, dim=1).round().long().cpu().numpy(),

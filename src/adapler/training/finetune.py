@@ -60,13 +60,14 @@ class Finetune(Phase):
         self.model.train()
         backbone, device = self.prepared.backbone, self.model.device
         count, loss = sum(map(len, batches)), 0.0
-        for batch in batches:
+        for batch in filter(None, map(self.session.processes.own, batches)):
             with autocast(device, self.precision):
                 tokens, _ = pack(backbone, [self.prepared.train[index] for index in batch], device)
                 logits, _ = encode(backbone, tokens)
                 part = label_loss(logits.float(), self.labels[batch], self.class_weights) * (len(batch) / count)
             part.backward()
             loss += float(part.detach())
+        loss = self.session.exchange(list(self.parameters.values()), loss)
         optim.clip_gradients(self.parameters.values())
         set_rates(self.optimizer, learning_rate_factor(self.updates, self.total, self.settings.warmup * self.total))
         self.optimizer.step()
@@ -83,6 +84,8 @@ class Finetune(Phase):
         self.losses = []
         self.session.history.append({"phase": self.name, "epoch": epoch, "score": self.scores[-1], "label_loss": mean})
         self.session.progress.note(f"dev {dataset.metric} {100 * self.scores[-1]:.1f}")
+        if not self.session.processes.leads:
+            return
         write_tensors(self._file(epoch), self.model.state_dict())
         for other in set(range(epoch + 1)) - set(self.best()):
             self._file(other).unlink(missing_ok=True)

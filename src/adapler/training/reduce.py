@@ -124,11 +124,12 @@ class Reduce(Phase):
         self._steer()
         self.model.train()
         count, loss = sum(map(len, batches)), 0.0
-        for batch in batches:
+        for batch in filter(None, map(self.session.processes.own, batches)):
             losses, trace = self._losses(batch, epoch)
             optim.backward(self.reducer, trace, losses, self.parameters.values(), share=len(batch) / count)
             loss += float(losses.total.detach()) * len(batch) / count
             self._observe(losses)
+        loss = self.session.exchange([*self.parameters.values(), self.reducer.eta, self.reducer.theta], loss)
         optim.clip_gradients(self.parameters.values())
         optim.clip_gradients([self.reducer.eta, self.reducer.theta])
         factor = learning_rate_factor(self.updates, self.total, self.settings.warmup * self.total)
@@ -167,7 +168,8 @@ class Reduce(Phase):
         passed = self.selection.offer(reached, speedup if self.steer.target_speedup is None else epoch + 1.0)
         if passed or (self.selection.best_speedup == 0 and reached > self.best_score):
             weights = {MODEL + name: tensor for name, tensor in self.model.state_dict().items()}
-            write_tensors(self.best_file, weights | {REDUCER + n: t for n, t in self.reducer.state_dict().items()})
+            if self.session.processes.leads:
+                write_tensors(self.best_file, weights | {REDUCER + n: t for n, t in self.reducer.state_dict().items()})
             self.kept = {**row, "within_margin": passed}
         self.best_score = max(self.best_score, reached)
         self.session.history.append(row)

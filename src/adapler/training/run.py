@@ -21,6 +21,7 @@ from adapler.backbones.base import Backbone
 from adapler.config import TrainConfig, build_config
 from adapler.data.load import Examples
 from adapler.data.text import EncodedText
+from adapler.dial import measure
 from adapler.errors import BadConfig
 from adapler.evaluation.evaluate import FULL_FOLDER
 from adapler.evaluation.examples import stories, story_dict
@@ -29,9 +30,11 @@ from adapler.folder import REDUCTION_JSON
 from adapler.methods.adapler import AdapLeR
 from adapler.methods.base import Reducer
 from adapler.methods.settings import ETA_RANGE
+from adapler.points import Dial
 from adapler.records import commit, machine, today, versions
 from adapler.report.page import write_report
 from adapler.training.finetune import Finetune
+from adapler.training.processes import join
 from adapler.training.progress import Silent
 from adapler.training.reduce import Reduce
 from adapler.training.saliency import PART_TEXTS, extract
@@ -44,8 +47,8 @@ CONFIG_FILE = "train.json"
 REPORT_FILE = "report.json"
 REPORT_PAGE = "report.html"
 WORK = "work"
-SCALES = (0.25, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5)
-"""Of all thresholds, tried on dev before the model is written."""
+FARTHEST = 1.5
+"""Scale of all thresholds up to which a finished model may be moved: farther it was not trained for."""
 EXAMPLES = 20
 _PART_STEPS = 3 * PART_TEXTS // 64
 """What a part of the saliencies counts on the progress bar, in steps of training."""
@@ -77,23 +80,27 @@ def train(config: TrainConfig, out: str | Path, progress: Progress | None = None
     out = Path(out)
     progress = progress or Silent()
     torch.set_flush_denormal(True)  # denormal floats make a CPU crawl
-    finished = _claim(config, out, progress)
+    processes = join(config.run.device, config.run.tracker)
+    if not processes.leads:
+        progress = Silent()
+    finished = processes.first(lambda: _claim(config, out, progress))
     if finished is not None:
         return finished
-    prepared = prepare(config)
+    prepared = prepare(config, processes.device)
     for note in prepared.dataset.notes:
         progress.say(note)
     work = out / WORK
-    session = Session(Snapshots(work / "snapshots", config.run.keep, progress.say), progress, config.run.snapshot_seconds)
-    with session.signals():
+    snapshots = Snapshots(work / "snapshots", config.run.keep, progress.say)
+    session = Session(snapshots, progress, config.run.snapshot_seconds, processes=processes)
+    with session.signals(), processes.tracking(config.run.tracker, work / "tracker", config.model_dump()):
         return _run_phases(config, out, prepared, session, work)
 
 
 def _run_phases(config: TrainConfig, out: Path, prepared: Prepared, session: Session, work: Path) -> dict[str, Any]:
     dataset, backbone = prepared.dataset, prepared.backbone
-    weights = (
-        class_weights(dataset.train.labels, len(dataset.labels)).to(config.run.device) if config.data.class_weights else None
-    )
+    processes, device = session.processes, str(backbone.model.device)
+    weights = class_weights(dataset.train.labels, len(dataset.labels)).to(device) if config.data.class_weights else None
+    processes.part_ways()
     snapshot = session.resume()
     finetune = Finetune(prepared, config.finetune, config.run, session, work / "finetuned", weights)
     reducing = config.reduce.epochs * -(-len(dataset.train) // (config.reduce.batch_size * config.run.accumulate))
@@ -102,12 +109,14 @@ def _run_phases(config: TrainConfig, out: Path, prepared: Prepared, session: Ses
     if snapshot is not None and snapshot.state["phase"] == Reduce.name:
         finetune.load_state(_finetune_state(work))
         session.progress.advance(finetune.total / session.total_steps)
+        session.logged = finetune.total
     else:
         session.run(finetune, snapshot)
-        _write_json(work / "finetuned.json", finetune.state())
+        if processes.leads:
+            _write_json(work / "finetuned.json", finetune.state())
 
-    def part_done(_texts: int) -> None:
-        session.progress.advance(_PART_STEPS / session.total_steps)
+    def part_done(parts: int) -> None:
+        session.progress.advance(parts * _PART_STEPS / session.total_steps)
         session.stop_if_asked()
 
     session.progress.phase("saliency")
@@ -119,15 +128,17 @@ def _run_phases(config: TrainConfig, out: Path, prepared: Prepared, session: Ses
         [lambda epoch=epoch: finetune.load_epoch(epoch) for epoch in best],  # type: ignore[misc]
         work / "saliency",
         part_done,
+        processes,
     )
 
     finetune.load_epoch(best[-1])
     teacher = _logits(backbone, prepared.train) if config.steer.distill > 0 else None
     if config.reduce.start == "pretrained":
-        fresh, _ = load_backbone(config.model, dataset.labels, config.run.seed, config.run.device)
+        fresh, _ = load_backbone(config.model, dataset.labels, config.run.seed, device)
         backbone.model.load_state_dict(fresh.model.state_dict())
     torch.manual_seed(config.run.seed)
-    reducer = AdapLeR.for_backbone(backbone).to(config.run.device)
+    reducer = AdapLeR.for_backbone(backbone).to(device)
+    processes.part_ways()
     reduce = Reduce(
         prepared,
         reducer,
@@ -142,12 +153,13 @@ def _run_phases(config: TrainConfig, out: Path, prepared: Prepared, session: Ses
         weights,
     )
     session.run(reduce, snapshot)
-    return _finish(config, out, prepared, session, finetune, reduce)
+    if processes.leads:
+        _finish(config, out, prepared, session, finetune, reduce)
+    processes.wait()
+    return _read_json(out / REPORT_FILE)
 
 
-def _finish(
-    config: TrainConfig, out: Path, prepared: Prepared, session: Session, finetune: Finetune, reduce: Reduce
-) -> dict[str, Any]:
+def _finish(config: TrainConfig, out: Path, prepared: Prepared, session: Session, finetune: Finetune, reduce: Reduce) -> None:
     """Measure the kept epoch against the phase-1 model, write model and report."""
     session.progress.phase("evaluate")
     dataset = prepared.dataset
@@ -158,7 +170,7 @@ def _finish(
     full = {name: run(prepared.backbone, None, texts).predictions for name, (texts, _) in splits.items()}
     checkpoint.save(out / FULL_FOLDER, prepared.backbone, prepared.tokenizer, None, prepared.max_length, overwrite=True)
     reduce.load_best()
-    point, curve = _settle(config, prepared, reduce)
+    point, dial, curve = _settle(config, prepared, reduce, score(dataset.metric, dataset.dev.labels, full["dev"]))
     results = {
         name: _result(dataset.metric, prepared.backbone, reduce.reducer, texts, examples.labels, full[name])
         for name, (texts, examples) in splits.items()
@@ -185,29 +197,46 @@ def _finish(
     }
     if config.run.report_examples:
         report["examples"] = _examples(prepared, reduce.reducer, full["dev"])
-    _install_model(out, prepared, reduce.reducer)
+    _install_model(out, prepared, reduce.reducer, dial)
     _write_json(out / REPORT_FILE, report)
     write_report(report, out / REPORT_PAGE, examples=config.run.report_examples)
-    return report
 
 
-def _settle(config: TrainConfig, prepared: Prepared, reduce: Reduce) -> tuple[Point, list[dict[str, float]]]:
+def _settle(
+    config: TrainConfig, prepared: Prepared, reduce: Reduce, score_full: float
+) -> tuple[Point, Dial, list[dict[str, float]]]:
     """Move the kept epoch's thresholds to the operating point that dev says the user wants.
 
-    Returns that point, and dev score and speedups at every scale tried, relative to it: how far the model reaches beyond.
+    Returns that point; the model's dial; and dev score and speedups at every scale tried. Scales are relative to the point.
     """
     dataset, eta = prepared.dataset, reduce.reducer.eta.detach()
     low, high = ETA_RANGE
-    points, curve = [], []
-    for scale in SCALES:
-        outcome = run(prepared.backbone, reduce.reducer, prepared.dev, scale=scale)
-        reached = score(dataset.metric, dataset.dev.labels, outcome.predictions)
-        curve.append({"scale": scale, "score": reached, **outcome.speedups.to_dict()})
-        if float(eta.min()) * scale >= low and float(eta.max()) * scale <= high:
-            points.append(Point(scale, reached, outcome.speedups.flops_speedup))
+    dial, measured = measure(
+        prepared.backbone,
+        reduce.reducer,
+        prepared.dev,
+        dataset.dev.labels,
+        dataset.metric,
+        data=f"{dataset.name}, dev",
+        reference=("the full-length model it was made from", score_full),
+    )
+    points = [
+        Point(point.scale, point.score, point.flops_speedup)
+        for point in measured
+        if point.scale <= FARTHEST and float(eta.min()) * point.scale >= low and float(eta.max()) * point.scale <= high
+    ]
     chosen = choose_point(points, reduce.selection.threshold, config.steer.target_speedup)
     eta.mul_(chosen.scale)  # shares the parameter's memory
-    return chosen, [{**row, "scale": round(row["scale"] / chosen.scale, 3)} for row in curve]
+    curve = [
+        {
+            "scale": round(point.scale / chosen.scale, 3),
+            "score": point.score,
+            "flops_speedup": point.flops_speedup,
+            "flops_speedup_executed": point.flops_speedup_executed,
+        }
+        for point in measured
+    ]
+    return chosen, dial.rescaled(chosen.scale), curve
 
 
 def _examples(prepared: Prepared, reducer: Reducer, full: NDArray[np.int64]) -> dict[str, list[dict[str, Any]]]:
@@ -228,10 +257,11 @@ def _examples(prepared: Prepared, reducer: Reducer, full: NDArray[np.int64]) -> 
     }
 
 
-def _install_model(out: Path, prepared: Prepared, reducer: Reducer) -> None:
+def _install_model(out: Path, prepared: Prepared, reducer: Reducer, dial: Dial) -> None:
     """Move the finished files into the run folder; the one that makes it a model comes last."""
     staging = out / WORK / "model"
-    checkpoint.save(staging, prepared.backbone, prepared.tokenizer, reducer, prepared.max_length, overwrite=True)
+    parts = (prepared.backbone, prepared.tokenizer, reducer, prepared.max_length)
+    checkpoint.save(staging, *parts, dial=dial, overwrite=True)
     for file in sorted(staging.iterdir(), key=lambda path: path.name == REDUCTION_JSON):
         file.replace(out / file.name)
     checkpoint.sync(out)
@@ -307,12 +337,16 @@ def _difference(before: dict[str, Any], after: dict[str, Any], prefix: str = "")
 
 
 def _finetune_state(work: Path) -> dict[str, Any]:
-    state: dict[str, Any] = json.loads((work / "finetuned.json").read_text(encoding="utf-8"))
-    return state
+    return _read_json(work / "finetuned.json")
 
 
 def _logits(backbone: Backbone, texts: list[EncodedText]) -> Tensor:
     return torch.from_numpy(run(backbone, None, texts).logits)
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return content
 
 
 def _write_json(path: Path, content: dict[str, Any]) -> None:

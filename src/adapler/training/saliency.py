@@ -16,6 +16,7 @@ from adapler.backbones.base import Backbone
 from adapler.data.text import EncodedText, budget_batches
 from adapler.engine import encode, pack
 from adapler.tokens import Tokens
+from adapler.training.processes import Processes
 from adapler.training.snapshot import write_tensors
 
 PART_TEXTS = 1024
@@ -49,22 +50,27 @@ def extract(
     checkpoints: Sequence[Callable[[], None]],
     folder: Path,
     after_part: Callable[[int], None],
+    processes: Processes | None = None,
 ) -> list[NDArray[np.float32]]:
     """Saliency of each text's tokens, averaged over `checkpoints` (each a function that puts its weights into the model).
 
-    Written once, in parts; a part that is there is read instead of computed, so a stopped extraction goes on.
-    `after_part` is called with the number of texts each part adds.
+    Written once, in parts; a part that is there is read instead of computed, so a stopped extraction goes on. Processes
+    take turns. `after_part` is called, by all of them together, with the number of parts just done.
     """
-    found: list[NDArray[np.float32]] = []
-    for number, first in enumerate(range(0, len(texts), PART_TEXTS)):
-        part, gold = texts[first : first + PART_TEXTS], labels[first : first + PART_TEXTS]
-        file = folder / f"part-{number:05d}.safetensors"
-        if not file.exists():
-            write_tensors(file, {"saliency": torch.from_numpy(_average(backbone, part, gold, checkpoints))})
-        ends = np.cumsum([len(text.ids) for text in part])[:-1]
-        found += np.split(load_file(file)["saliency"].numpy(), ends)
-        after_part(len(part))
-    return found
+    processes = processes or Processes()
+    starts = range(0, len(texts), PART_TEXTS)
+    files = [folder / f"part-{number:05d}.safetensors" for number in range(len(starts))]
+    for first in range(0, len(starts), processes.count):
+        turn = list(range(first, min(first + processes.count, len(starts))))
+        for number in processes.own(turn):
+            if not files[number].exists():
+                part = slice(starts[number], starts[number] + PART_TEXTS)
+                average = _average(backbone, texts[part], labels[part], checkpoints)
+                write_tensors(files[number], {"saliency": torch.from_numpy(average)})
+        after_part(len(turn))
+    processes.wait()
+    ends = np.cumsum([len(text.ids) for text in texts])[:-1]
+    return np.split(np.concatenate([load_file(file)["saliency"].numpy() for file in files]), ends)
 
 
 def _average(

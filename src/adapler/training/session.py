@@ -16,9 +16,13 @@ from torch import Tensor
 
 from adapler.errors import Diverged, Interrupted
 from adapler.records import versions
+from adapler.training.processes import Processes
 from adapler.training.snapshot import Snapshot, Snapshots
 
 RNG = "rng"
+"""Prefix of each process' random state in a snapshot."""
+LOG_EVERY = 10
+"""Updates between two losses given to the tracker."""
 
 
 class Progress(Protocol):
@@ -80,10 +84,14 @@ class Session:
     progress: Progress
     snapshot_seconds: float
     total_steps: int = 1
+    processes: Processes = field(default_factory=Processes)
     history: list[dict[str, Any]] = field(default_factory=list)
     number: int = 0
+    logged: int = 0
+    """Updates of the phases before this one, which the tracker counts on from."""
     _written: float = field(default_factory=time.monotonic)
     _signal: int | None = None
+    _agreed: bool = False
 
     def resume(self) -> Snapshot | None:
         """The newest whole snapshot, with its history taken over; None for a fresh run."""
@@ -94,7 +102,7 @@ class Session:
         self.history = list(snapshot.state["history"])
         where = f"{snapshot.state['phase']}, epoch {snapshot.state['epoch'] + 1}, step {snapshot.state['step']}"
         self.progress.say(f"resuming from snapshot {snapshot.number} ({where})")
-        then, now = snapshot.state["conditions"], conditions()
+        then, now = snapshot.state["conditions"], conditions(self.processes.count)
         changed = [f"{key} {then.get(key)} -> {now[key]}" for key in now if then.get(key) != now[key]]
         if changed:
             self.progress.say(
@@ -109,10 +117,13 @@ class Session:
         if snapshot is not None and snapshot.state["phase"] == phase.name:
             phase.load_tensors(snapshot.tensors)
             phase.load_state(snapshot.state["own"])
-            torch.set_rng_state(snapshot.tensors[RNG])
+            own = f"{RNG}.{self.processes.rank}"
+            if own in snapshot.tensors:  # else there are more processes than there were
+                torch.set_rng_state(snapshot.tensors[own])
             start, first = snapshot.state["epoch"], snapshot.state["step"]
         for epoch in range(start, phase.epochs):
             steps = phase.steps(epoch)
+            before = self.logged + epoch * len(steps)
             for index in range(first, len(steps)):
                 loss = phase.step(steps[index], epoch)
                 if loss != loss or loss in (float("inf"), float("-inf")):
@@ -121,12 +132,22 @@ class Session:
                         f"snapshot is kept in {self.snapshots.folder}; lower the learning rate and start in a new folder"
                     )
                 self.progress.advance(1 / self.total_steps)
+                if index % LOG_EVERY == 0:
+                    self.processes.log({f"{phase.name}/loss": loss}, before + index)
                 if index + 1 < len(steps):
                     self._tick(phase, epoch, index + 1)
             first = 0
             phase.finish_epoch(epoch)
+            self._log_row(before + len(steps))
             self.write(phase, epoch + 1, 0)
             self.stop_if_asked()
+        self.logged += phase.epochs * len(phase.steps(0)) if phase.epochs else 0
+
+    def exchange(self, parameters: Sequence[Tensor], loss: float) -> float:
+        """Sum this step's gradients and loss over all processes; with them goes whether one of them wants to save."""
+        loss, wish = self.processes.sum_gradients(parameters, (loss, float(self._wish())))
+        self._agreed = wish > 0
+        return loss
 
     def write(self, phase: Phase, epoch: int, step: int) -> None:
         """Write a snapshot of the phase at this position: the next step to be done."""
@@ -137,17 +158,19 @@ class Session:
             "step": step,
             "own": phase.state(),
             "history": self.history,
-            "conditions": conditions(),
+            "conditions": conditions(self.processes.count),
         }
-        self.snapshots.write(self.number, {**phase.tensors(), RNG: torch.get_rng_state()}, state)
+        random = {f"{RNG}.{rank}": rng for rank, rng in enumerate(self.processes.gather(torch.get_rng_state()))}
+        if self.processes.leads:
+            self.snapshots.write(self.number, {**phase.tensors(), **random}, state)
         self._written = time.monotonic()
 
     def stop_if_asked(self) -> None:
         """Leave, if a signal asked for it; the state has just been saved."""
-        if self._signal is not None:
+        if self.processes.any(self._signal is not None):
+            number = self._signal or signal.SIGTERM
             raise Interrupted(
-                f"stopped by {signal.Signals(self._signal).name}; the state is saved, the same command goes on from here",
-                self._signal,
+                f"stopped by {signal.Signals(number).name}; the state is saved, the same command goes on from here", number
             )
 
     @contextmanager
@@ -168,12 +191,20 @@ class Session:
                 signal.signal(number, handler)
 
     def _tick(self, phase: Phase, epoch: int, step: int) -> None:
-        due = time.monotonic() - self._written >= self.snapshot_seconds
-        if due or self._signal is not None:
+        if self._wish() if self.processes.count == 1 else self._agreed:
             self.write(phase, epoch, step)
             self.stop_if_asked()
 
+    def _wish(self) -> bool:
+        """Whether this process wants to save now."""
+        return self._signal is not None or time.monotonic() - self._written >= self.snapshot_seconds
 
-def conditions() -> dict[str, Any]:
+    def _log_row(self, step: int) -> None:
+        row = self.history[-1] if self.history else {}
+        figures = {f"{row['phase']}/{key}": value for key, value in row.items() if isinstance(value, float)}
+        self.processes.log(figures, step)
+
+
+def conditions(processes: int = 1) -> dict[str, Any]:
     """What a run's last bits depend on."""
-    return {"threads": torch.get_num_threads(), **versions()}
+    return {"processes": processes, "threads": torch.get_num_threads(), **versions()}

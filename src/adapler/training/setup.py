@@ -47,10 +47,10 @@ def model_folder(name: str) -> Path:
     return Path(spec.submodule_search_locations[0]) / "model"
 
 
-def prepare(config: TrainConfig) -> Prepared:
-    """Load and check everything a run needs, before anything is written."""
+def prepare(config: TrainConfig, device: str | None = None) -> Prepared:
+    """Load and check everything a run needs, before anything is written. `device` is this process' own, if it has one."""
     dataset = load_dataset(config.data, config.run.seed)
-    backbone, tokenizer = load_backbone(config.model, dataset.labels, config.run.seed, config.run.device)
+    backbone, tokenizer = load_backbone(config.model, dataset.labels, config.run.seed, device or config.run.device)
     max_length = min(dataset.max_length, backbone.max_length)
     encoder = TextEncoder(tokenizer, max_length)
     return Prepared(

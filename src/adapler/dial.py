@@ -1,0 +1,149 @@
+"""The dial: measure one model's operating points on labelled texts. Which one a wish means is in `points.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adapler import checkpoint
+from adapler.backbones.base import Backbone
+from adapler.config import DataSettings
+from adapler.cost import ModelCost
+from adapler.data.load import read_split
+from adapler.data.text import EncodedText, TextEncoder
+from adapler.engine import model_cost
+from adapler.errors import BadModel
+from adapler.evaluation.evaluate import FULL_FOLDER
+from adapler.evaluation.outcome import Outcome, run, score
+from adapler.folder import Folder
+from adapler.methods.base import Reducer
+from adapler.points import Dial, Point, front, point_name
+
+GRID = (0.0, 0.25, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0)
+"""Scales of all thresholds that are tried. Trained thresholds lie in [0.01, 1]; a scaled one may exceed 1."""
+
+
+def measure(
+    backbone: Backbone,
+    reducer: Reducer,
+    texts: Sequence[EncodedText],
+    labels: Sequence[int],
+    metric: str,
+    *,
+    data: str,
+    reference: tuple[str, float] | None = None,
+    grid: Sequence[float] = GRID,
+    escalate: Sequence[float] = (),
+    advance: Callable[[float], None] = lambda share: None,
+) -> tuple[Dial, list[Point]]:
+    """The model's dial, which is the front of what was measured, and everything that was measured.
+
+    `reference` names the model that losses are counted from and gives its score on these texts; without one it is this
+    model with nothing removed. `escalate` are probabilities below which an answer is given again at the careful point;
+    each is measured with every point faster than that. The careful end is measured like any other: a model trained to
+    remove may be worse without.
+    """
+    outcomes: dict[float, Outcome] = {}
+    for scale in sorted({0.0, *grid}):
+        outcomes[scale] = run(backbone, reducer if scale else None, texts, scale=scale or None)
+        advance(1 / len({0.0, *grid}))
+    reached = {scale: score(metric, labels, outcome.predictions) for scale, outcome in outcomes.items()}
+    name, whole = reference or ("this model at full length", reached[0.0])
+    points: list[Point] = []
+    for scale, outcome in outcomes.items():
+        speedups = outcome.speedups
+        points.append(
+            Point(
+                name=point_name(scale, speedups.flops_speedup, [point.name for point in points]),
+                scale=scale,
+                score=reached[scale],
+                loss_points=100 * (whole - reached[scale]),
+                flops_speedup=speedups.flops_speedup,
+                flops_speedup_executed=speedups.flops_speedup_executed,
+            )
+        )
+    cost = model_cost(backbone, reducer)
+    careful = max(points, key=lambda point: (point.score, point.flops_speedup))
+    for fast in [point for point in points if point.flops_speedup > careful.flops_speedup]:
+        for sureness in escalate:
+            second = replace(cost, predictors=()) if careful.scale == 0 else cost
+            both = _escalated((cost, second), (outcomes[fast.scale], outcomes[careful.scale]), sureness)
+            right = score(metric, labels, both.predictions)
+            points.append(
+                Point(
+                    name=point_name(fast.scale, both.flops_speedup, [point.name for point in points], sureness),
+                    scale=fast.scale,
+                    escalate=sureness,
+                    score=right,
+                    loss_points=100 * (whole - right),
+                    flops_speedup=both.flops_speedup,
+                    flops_speedup_executed=both.flops_speedup_executed,
+                )
+            )
+    dial = Dial(data=data, n=len(texts), metric=metric, reference=name, reference_score=whole, points=front(points))
+    return dial, points
+
+
+def measure_folder(
+    folder: Folder,
+    data: DataSettings,
+    split: str,
+    *,
+    against: Path | None = None,
+    escalate: Sequence[float] = (),
+    advance: Callable[[float], None] = lambda share: None,
+) -> tuple[Dial, list[Point]]:
+    """The dial of a model folder on a split of labelled data; losses count from `against`, or the model a run made it from."""
+    opened = checkpoint.load(folder)
+    if opened.reducer is None:
+        raise BadModel(f"{folder.path} holds no reduction, so it has no operating points; make one with adapler train")
+    config = opened.backbone.model.config
+    examples, metric = read_split(data, split, tuple(str(config.id2label[i]) for i in range(config.num_labels)))
+    texts = TextEncoder(opened.tokenizer, opened.max_length)(examples.texts)
+    if against is None and (folder.path / FULL_FOLDER).is_dir():
+        against = folder.path / FULL_FOLDER
+    reference = None
+    if against is not None:
+        original = checkpoint.load(against)
+        full = run(original.backbone, None, TextEncoder(original.tokenizer, opened.max_length)(examples.texts))
+        reference = ("the full-length model it was made from", score(metric, examples.labels, full.predictions))
+    return measure(
+        opened.backbone,
+        opened.reducer,
+        texts,
+        examples.labels,
+        metric,
+        data=f"{data.source}, {split}",
+        reference=reference,
+        escalate=escalate,
+        advance=advance,
+    )
+
+
+@dataclass(frozen=True)
+class _Both:
+    """Two passes over the same texts, the second over those that the first was unsure of."""
+
+    predictions: NDArray[np.int64]
+    flops_speedup: float
+    flops_speedup_executed: float
+
+
+def _escalated(costs: tuple[ModelCost, ModelCost], outcomes: tuple[Outcome, Outcome], sureness: float) -> _Both:
+    """The fast pass and the careful one, each with what it costs."""
+    fast, careful = outcomes
+    grown = np.exp(fast.logits - fast.logits.max(axis=-1, keepdims=True))
+    unsure = grown.max(axis=-1) / grown.sum(axis=-1) < sureness
+
+    def speedup(executed: bool) -> float:
+        full = sum(costs[0].full(n, executed=executed) for n in fast.counts)
+        spent = sum(costs[0].reduced(n, kept, executed=executed) for n, kept in zip(fast.counts, fast.lengths, strict=True))
+        again = [(careful.counts[index], careful.lengths[index]) for index in np.flatnonzero(unsure)]
+        return full / (spent + sum(costs[1].reduced(n, kept, executed=executed) for n, kept in again))
+
+    predictions = np.where(unsure, careful.predictions, fast.predictions)
+    return _Both(predictions, speedup(False), speedup(True))

@@ -1,0 +1,162 @@
+"""Operating points: one trained model, many speeds. What each was measured at, and which one a wish means. No torch."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from dataclasses import dataclass
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from adapler.errors import BadConfig
+
+CAREFUL, FAST = "careful", "fast"
+"""The best-scoring point, and the fastest within `FAST_LOSS` points of the model's reference."""
+FAST_LOSS = 1.0
+TRAINED = "trained"
+"""The model as it left training, whether or not another point beats it."""
+
+
+class Point(BaseModel):
+    """All thresholds times `scale`, as measured on dev texts. A scale of 0 removes nothing and asks no predictor."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    name: str = Field(min_length=1, max_length=40)
+    scale: float = Field(ge=0, le=100)
+    escalate: float | None = Field(None, ge=0, le=1)
+    """Answers less sure than this are given again by the careful point."""
+    score: float = Field(ge=-1, le=1)
+    loss_points: float
+    """Points below the reference score; negative where it is above."""
+    flops_speedup: float = Field(gt=0)
+    flops_speedup_executed: float = Field(gt=0)
+
+
+class Dial(BaseModel):
+    """A model's points, slowest first, with what they were measured on."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    data: str
+    n: int = Field(ge=1)
+    metric: str
+    reference: str
+    """What `reference_score` is the score of."""
+    reference_score: float = Field(ge=-1, le=1)
+    points: tuple[Point, ...] = Field(min_length=1, max_length=200)
+
+    def point(self, name: str) -> Point:
+        """The point of a name, `careful` and `fast` among them."""
+        found = {point.name: point for point in self.points} | self.aliases
+        if name not in found:
+            raise BadConfig(f"no operating point {name!r}; there are: {', '.join(found)}")
+        return found[name]
+
+    def rescaled(self, factor: float) -> Dial:
+        """The same points of a model whose thresholds were all multiplied by `factor`."""
+        points = tuple(point.model_copy(update={"scale": point.scale / factor}) for point in self.points)
+        return self.model_copy(update={"points": points})
+
+    @property
+    def aliases(self) -> dict[str, Point]:
+        """Names for what people mean."""
+        careful = max(self.points, key=lambda point: (point.score, point.flops_speedup))
+        within = [point for point in self.points if point.loss_points <= FAST_LOSS]
+        return {CAREFUL: careful, **({FAST: max(within, key=lambda point: point.flops_speedup)} if within else {})}
+
+
+@dataclass(frozen=True)
+class Operating:
+    """How a call runs."""
+
+    scale: float | None = None
+    """Of all thresholds; None as trained."""
+    escalate: float | None = None
+    """Answers less sure than this are given again at `careful`."""
+    careful: float = 0.0
+
+
+def operating(
+    dial: Dial | None,
+    *,
+    point: str | None = None,
+    max_loss: float | None = None,
+    speedup: float | None = None,
+    max_latency_ms: float | None = None,
+    escalate: float | None = None,
+    latencies: dict[str, float] | None = None,
+) -> Operating:
+    """What a user's wishes mean for a model with this dial; without wishes the model runs as trained."""
+    if all(wish is None for wish in (point, max_loss, speedup, max_latency_ms, escalate)):
+        return Operating()
+    if point == TRAINED and escalate is None:
+        return Operating()
+    if dial is None:
+        raise BadConfig("the model has no operating points to choose from; measure them: adapler dial MODEL --data DEV")
+    if escalate is not None and not 0 <= escalate <= 1:
+        raise BadConfig(f"escalate must be a probability between 0 and 1, got {escalate}")
+    chosen: Point | None = None
+    if any(wish is not None for wish in (point, max_loss, speedup, max_latency_ms)):
+        chosen = choose(
+            dial, point=point, max_loss=max_loss, speedup=speedup, max_latency_ms=max_latency_ms, latencies=latencies
+        )
+    sureness = escalate if escalate is not None or chosen is None else chosen.escalate
+    return Operating(None if chosen is None else chosen.scale, sureness, dial.aliases[CAREFUL].scale)
+
+
+def front(points: Sequence[Point]) -> tuple[Point, ...]:
+    """The points that no other beats in score and speed at once, slowest first."""
+    kept: list[Point] = []
+    for point in sorted(points, key=lambda point: (-point.flops_speedup, -point.score)):
+        if not kept or point.score > kept[-1].score:
+            kept.append(point)
+    return tuple(reversed(kept))
+
+
+def choose(
+    dial: Dial,
+    *,
+    point: str | None = None,
+    max_loss: float | None = None,
+    speedup: float | None = None,
+    max_latency_ms: float | None = None,
+    latencies: dict[str, float] | None = None,
+) -> Point:
+    """The point a wish means: by name, else of those that satisfy every wish the fastest, or the best-scoring where a speed
+    was asked for. `latencies` are milliseconds a text by point, measured on this machine."""
+    if point is not None:
+        if any(wish is not None for wish in (max_loss, speedup, max_latency_ms)):
+            raise BadConfig("give an operating point by name or say what it must reach, not both")
+        return dial.point(point)
+    if max_latency_ms is not None and not latencies:
+        raise BadConfig("max_latency_ms needs times measured on this machine: run `adapler doctor MODEL` first")
+    within = [
+        candidate
+        for candidate in dial.points
+        if (max_loss is None or candidate.loss_points <= max_loss)
+        and (speedup is None or candidate.flops_speedup >= speedup)
+        and (max_latency_ms is None or (latencies or {}).get(candidate.name, float("inf")) <= max_latency_ms)
+    ]
+    if not within:
+        wishes = {"max_loss": max_loss, "speedup": speedup, "max_latency_ms": max_latency_ms}
+        asked = ", ".join(f"{name} {value:g}" for name, value in wishes.items() if value is not None)
+        raise BadConfig(f"no operating point reaches {asked}; reachable: {reachable(dial, latencies)}")
+    if speedup is None and max_latency_ms is None:
+        return max(within, key=lambda candidate: candidate.flops_speedup)
+    return max(within, key=lambda candidate: (candidate.score, candidate.flops_speedup))
+
+
+def reachable(dial: Dial, latencies: dict[str, float] | None = None) -> str:
+    """Every point in one line."""
+    shown = []
+    for point in dial.points:
+        time = f", {latencies[point.name]:.3g} ms" if latencies and point.name in latencies else ""
+        shown.append(f"{point.name} ({point.flops_speedup:.2f}x, {point.loss_points:+.1f} points lost{time})")
+    return "; ".join(shown)
+
+
+def point_name(scale: float, flops_speedup: float, taken: Container[str], escalate: float | None = None) -> str:
+    """A name of its own: what the point saves, as `2.4x`; `full` where nothing is removed; `2.4x+0.9` where it escalates."""
+    end = "" if escalate is None else f"+{escalate:g}"
+    names = ["full"] if scale == 0 else [f"{flops_speedup:.1f}x", f"{flops_speedup:.2f}x", f"scale {scale:g}"]
+    return next((name + end for name in names if name + end not in taken), names[-1] + end)

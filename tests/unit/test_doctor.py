@@ -1,0 +1,107 @@
+"""The probe of a machine: what it times, how it is remembered, and what follows from it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from adapler import doctor
+from adapler.classifier import Classifier
+from adapler.cli import app
+from adapler.doctor import Cost, Diagnosis, digest_of, recall, remember
+from adapler.errors import BadConfig
+from adapler.folder import check_folder, write_dial
+from adapler.points import Dial, Point
+from tests.tiny import tiny_classifier, tiny_texts
+
+
+def dial(**scores: float) -> Dial:
+    """Points `full` (scale 0), `slow` (0.5) and `own` (1) with these scores."""
+    scales, speeds = {"full": 0.0, "slow": 0.5, "own": 1.0}, {"full": 1.0, "slow": 1.3, "own": 1.8}
+    points = tuple(
+        Point(
+            name=name,
+            scale=scales[name],
+            score=score,
+            loss_points=100 * (0.9 - score),
+            flops_speedup=speeds[name],
+            flops_speedup_executed=speeds[name],
+        )
+        for name, score in scores.items()
+    )
+    return Dial(data="made", n=10, metric="accuracy", reference="full", reference_score=0.9, points=points)
+
+
+def diagnosis(**rates: float) -> Diagnosis:
+    points = {name: Cost(texts_per_second=rate, latency_ms=1000 / rate) for name, rate in rates.items()}
+    return Diagnosis(machine="here", runtime="torch", threads=1, texts="given", trained="own", points=points)
+
+
+def test_a_point_that_scores_as_well_and_is_faster_here_is_chosen() -> None:
+    measured = dial(full=0.90, slow=0.89, own=0.89)
+    assert diagnosis(full=100, slow=150, own=200).choice(measured) is None  # reduction pays
+    chosen = diagnosis(full=300, slow=150, own=200).choice(measured)
+    assert chosen is not None and chosen.name == "full"  # it does not pay here
+    worse = dial(full=0.88, slow=0.89, own=0.89)
+    assert diagnosis(full=300, slow=150, own=200).choice(worse) is None  # never at the price of score
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A saved model with a dial, of which nothing is remembered here yet."""
+    monkeypatch.setenv(doctor.CACHE_VARIABLE, str(tmp_path / "cache"))
+    tiny_classifier(eta=0.4).save_pretrained(tmp_path / "model")
+    write_dial(check_folder(tmp_path / "model"), dial(full=0.90, slow=0.89, own=0.88))
+    return tmp_path / "model"
+
+
+def test_the_command_times_every_point_and_the_model_remembers(folder: Path) -> None:
+    with pytest.raises(BadConfig, match="doctor"):
+        Classifier.from_pretrained(folder, max_latency_ms=1000)
+    answer = CliRunner().invoke(app, ["doctor", str(folder), "--seconds", "0.2", "--json"])
+    assert answer.exit_code == 0, answer.output
+    found = json.loads(answer.stdout)
+    assert set(found["points"]) == {"full", "slow", "own"} and found["trained"] == "own"
+    opened = Classifier.from_pretrained(folder, max_latency_ms=60_000)
+    assert opened.operating.scale == 0.0  # all are fast enough, so the best-scoring
+    with pytest.raises(BadConfig, match="ms"):
+        Classifier.from_pretrained(folder, max_latency_ms=1e-6)
+
+
+def test_made_up_texts_save_as_much_as_dev_texts_did(folder: Path) -> None:
+    classifier = Classifier.from_pretrained(folder)
+    sample = doctor._made_up(classifier.runtime, classifier._encoder.vocabulary)
+    assert {int(text.ids.max()) for text in sample} <= set(range(classifier._encoder.vocabulary))
+    for wanted in (1.3, 1.8):
+        scale = doctor._scale_for(classifier.runtime, sample, wanted)
+        predictions = classifier._predict(sample, scale)
+        reached = sum(p.flops_full for p in predictions) / sum(p.flops for p in predictions)
+        assert reached == pytest.approx(wanted, rel=0.15)
+
+
+def test_what_does_not_pay_here_is_not_done_here_unless_insisted_on(folder: Path) -> None:
+    opened = Classifier.from_pretrained(folder)
+    digest = digest_of(folder)
+    assert digest is not None and opened.operating.scale is None
+    slow_here = diagnosis(full=300, slow=150, own=200).model_copy(update={"threads": opened.runtime.threads})
+    file = remember(digest, slow_here)
+    assert recall(digest, "torch", opened.runtime.threads) == slow_here
+    assert Classifier.from_pretrained(folder).operating.scale == 0.0
+    assert Classifier.from_pretrained(folder, point="trained").operating.scale is None
+    texts = tiny_texts(5)
+    assert all(p.flops == p.flops_full for p in Classifier.from_pretrained(folder)(texts))
+    file.write_text("{broken", encoding="utf-8")
+    assert Classifier.from_pretrained(folder).operating.scale is None  # a broken note is no note
+
+
+def test_real_texts_can_be_timed(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "texts.txt").write_text("\n".join(tiny_texts(20)), encoding="utf-8")
+    answer = CliRunner().invoke(app, ["doctor", str(folder), "--texts", str(tmp_path / "texts.txt"), "--seconds", "0.2"])
+    assert answer.exit_code == 0 and "20 given texts" in answer.stdout
+    bare = tmp_path / "bare"
+    tiny_classifier().save_pretrained(bare)
+    refused = CliRunner().invoke(app, ["doctor", str(bare)])
+    assert refused.exit_code == BadConfig.exit_code and "adapler dial" in refused.stderr
