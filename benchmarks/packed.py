@@ -105,7 +105,7 @@ def benchmark(*, texts: int, repeats: int, threads: int, seconds: float) -> list
     os.environ["RAYON_NUM_THREADS"] = str(threads)  # the tokenizer's threads; read when it is first used
     import torch
 
-    from adapler.classifier import TOKEN_BUDGET
+    from adapler.runtimes.base import TOKEN_BUDGET
 
     torch.set_num_threads(threads)
     named, count = contenders()

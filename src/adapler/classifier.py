@@ -28,10 +28,6 @@ if TYPE_CHECKING:
     from adapler.methods.base import Reducer
     from adapler.runtimes.torch_packed import TorchPacked
 
-TOKEN_BUDGET = 4096
-REDUCED_BUDGET = 16384
-"""Of a reduced model: most of a batch's tokens leave early, and what is left must still fill the processor."""
-
 
 @dataclass(frozen=True)
 class Prediction:
@@ -93,7 +89,7 @@ class Classifier:
         if token_budget is not None and token_budget < 1:
             raise BadConfig(f"token_budget must be at least 1, got {token_budget}")
         self.tokenizer = tokenizer
-        self.token_budget = token_budget or (REDUCED_BUDGET if self.runtime.cost.predictors else TOKEN_BUDGET)
+        self.token_budget = token_budget or self.runtime.token_budget
         self.dial = dial
         self.digest: str | None = None
         """Of the folder it was opened from."""

@@ -11,14 +11,14 @@ import torch
 
 from adapler.data.text import EncodedText
 from adapler.errors import GateMissed
-from adapler.evaluation.outcome import EVALUATION_BUDGET, score
+from adapler.evaluation.outcome import score
 from adapler.runtimes.base import Runtime, all_logits
 from adapler.timing import Timing, race
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """An exported model against the model it was made from, same texts, batches and threads."""
+    """An exported model against the model it was made from, same texts and threads, each in batches of its own size."""
 
     n: int
     metric: str
@@ -60,11 +60,11 @@ def compare(
     exported: Runtime, original: Runtime, texts: Sequence[EncodedText], labels: Sequence[int], metric: str
 ) -> Comparison:
     """Score and time both. `exported` must have been opened with as many threads as torch uses."""
-    ours, theirs = (all_logits(runtime, texts, EVALUATION_BUDGET).argmax(axis=-1) for runtime in (exported, original))
+    ours, theirs = (all_logits(runtime, texts).argmax(axis=-1) for runtime in (exported, original))
     timings: dict[str, Timing] = race(
         {
-            "exported": lambda: all_logits(exported, texts, EVALUATION_BUDGET),
-            "torch": lambda: all_logits(original, texts, EVALUATION_BUDGET),
+            "exported": lambda: all_logits(exported, texts),
+            "torch": lambda: all_logits(original, texts),
         }
     )
     mine, its = timings["exported"], timings["torch"]

@@ -14,6 +14,10 @@ from adapler.cost import ModelCost
 from adapler.data.text import EncodedText, budget_batches
 from adapler.errors import BadConfig
 
+TOKEN_BUDGET = 4096
+REDUCED_BUDGET = 16384
+"""Of a reduced model in torch: most of a batch's tokens leave early, and what is left must still fill the processor."""
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -33,6 +37,8 @@ class Runtime(ABC):
     """A model ready to run on ragged batches. May be shared between threads."""
 
     name: ClassVar[str]
+    token_budget: int = TOKEN_BUDGET
+    """Tokens a batch, where the caller does not say."""
     labels: list[str]
     layers: int
     cost: ModelCost
@@ -75,9 +81,9 @@ def scales(scale: NDArray[np.float32] | None, texts: int) -> NDArray[np.float32]
     return given
 
 
-def all_logits(runtime: Runtime, texts: Sequence[EncodedText], budget: int) -> NDArray[np.floating[Any]]:
-    """Logits of any number of texts, in their order, run in batches under a token budget."""
+def all_logits(runtime: Runtime, texts: Sequence[EncodedText], budget: int | None = None) -> NDArray[np.floating[Any]]:
+    """Logits of any number of texts, in their order, run in batches under a token budget, by default the runtime's own."""
     rows: dict[int, NDArray[np.floating[Any]]] = {}
-    for batch in budget_batches([len(text.ids) for text in texts], budget):
+    for batch in budget_batches([len(text.ids) for text in texts], budget or runtime.token_budget):
         rows |= zip(batch, runtime([texts[i] for i in batch], trace=False).logits, strict=True)
     return np.stack([rows[index] for index in range(len(texts))])

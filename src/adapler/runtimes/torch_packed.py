@@ -17,7 +17,7 @@ from adapler.data.text import EncodedText
 from adapler.engine import encode, model_cost, pack
 from adapler.errors import BadConfig
 from adapler.methods.base import Reducer
-from adapler.runtimes.base import Answer, Runtime, scales
+from adapler.runtimes.base import REDUCED_BUDGET, TOKEN_BUDGET, Answer, Runtime, scales
 from adapler.safefile import reason
 
 
@@ -34,6 +34,7 @@ class TorchPacked(Runtime):
         self.layers = len(self.backbone.blocks)
         self.cost = model_cost(self.backbone, self.reducer)
         self.longest = self.backbone.max_length
+        self.token_budget = TOKEN_BUDGET if reducer is None else REDUCED_BUDGET
 
     @classmethod
     def open(cls, path: str | Path) -> TorchPacked:
