@@ -105,7 +105,7 @@ def benchmark(*, texts: int, repeats: int, threads: int, seconds: float) -> list
     os.environ["RAYON_NUM_THREADS"] = str(threads)  # the tokenizer's threads; read when it is first used
     import torch
 
-    from adapler.runtimes.base import TOKEN_BUDGET
+    from adapler.runtimes.torch_packed import TorchPacked
 
     torch.set_num_threads(threads)
     named, count = contenders()
@@ -139,7 +139,7 @@ def benchmark(*, texts: int, repeats: int, threads: int, seconds: float) -> list
             wall_speedup=medians[name] / medians[PADDED],
             wall_vs=PADDED,
             repeats=len(rates[name]),
-            batch=f"{TOKEN_BUDGET} tokens" if name == PACKED else f"{BATCH} texts",
+            batch=f"{TorchPacked.budgets[0]} tokens" if name == PACKED else f"{BATCH} texts",
             threads=threads,
             config={**shared, "rates": [round(rate, 1) for rate in rates[name]]},
         )

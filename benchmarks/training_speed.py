@@ -173,7 +173,7 @@ def _timed_batches(prepared: Prepared, work: Callable[[Any, torch.Tensor], Any])
         prepared.backbone.model.eval()
         begin = time.perf_counter()
         for batch in budget_batches(counts, BATCH_TOKENS):
-            tokens, _ = pack(prepared.backbone, [prepared.train[index] for index in batch], "cpu")
+            tokens, _ = pack(prepared.backbone, [prepared.train[index] for index in batch], torch.device("cpu"))
             work(tokens, labels[batch])
         return time.perf_counter() - begin
 

@@ -11,13 +11,13 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from adapler.classifier import Classifier as Classifier
-    from adapler.classifier import Prediction as Prediction
     from adapler.config import TrainConfig as TrainConfig
+    from adapler.prediction import Prediction as Prediction
     from adapler.training.run import train as train
 
 _LAZY = {
     "Classifier": "adapler.classifier",
-    "Prediction": "adapler.classifier",
+    "Prediction": "adapler.prediction",
     "TrainConfig": "adapler.config",
     "train": "adapler.training.run",
 }

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, overload
 
@@ -17,6 +18,7 @@ from adapler.errors import BadConfig, BadModel
 from adapler.folder import Folder
 from adapler.hub import locate
 from adapler.points import Dial, Operating, operating
+from adapler.prediction import Prediction
 from adapler.runtimes import RUNTIMES
 from adapler.runtimes.base import Runtime
 from adapler.runtimes.exported import Exported, check_exported, is_exported
@@ -29,34 +31,8 @@ if TYPE_CHECKING:
     from adapler.runtimes.torch_packed import TorchPacked
 
 
-@dataclass(frozen=True)
-class Prediction:
-    """The answer for one text, with the account of how it was reached."""
-
-    label: str
-    score: float
-    scores: dict[str, float]
-    """Probability of every label (raw values for a regression)."""
-    tokens: list[str]
-    kept: list[list[int]]
-    """Per layer, the positions in `tokens` that entered it."""
-    flops: int
-    """Matrix-product FLOPs with every layer complete, predictors included, no padding."""
-    flops_full: int
-    """The same at full length, without predictors; `flops_full / flops` is this text's `flops_speedup`."""
-    truncated: bool
-    """Whether the text was longer than the model's limit and its end was not read."""
-    escalated: bool = False
-    """Whether a fast answer was too unsure and this is the careful one; `flops` counts both."""
-
-    @property
-    def lengths(self) -> list[int]:
-        """Per layer, how many tokens entered it."""
-        return [len(layer) for layer in self.kept]
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON holds it."""
-        return {**asdict(self), "lengths": self.lengths}
+EVEN = 1024
+"""Tokens from which texts of one length run as a batch of their own, at full length; where tokens leave, no length stays."""
 
 
 class Classifier:
@@ -89,7 +65,8 @@ class Classifier:
         if token_budget is not None and token_budget < 1:
             raise BadConfig(f"token_budget must be at least 1, got {token_budget}")
         self.tokenizer = tokenizer
-        self.token_budget = token_budget or self.runtime.token_budget
+        self.token_budget = token_budget
+        """Tokens a batch; None leaves it to the runtime."""
         self.dial = dial
         self.digest: str | None = None
         """Of the folder it was opened from."""
@@ -99,6 +76,7 @@ class Classifier:
         """How calls run that wish for nothing else."""
         self.labels = self.runtime.labels
         self.cost = self.runtime.cost
+        self._full = cache(self.cost.full)
         self._encoder = TextEncoder(tokenizer, self.max_length)
 
     @classmethod
@@ -313,7 +291,9 @@ class Classifier:
 
     def _predict(self, encoded: Sequence[EncodedText], scale: float | None) -> list[Prediction]:
         answers: dict[int, Prediction] = {}
-        for batch in budget_batches([len(text.ids) for text in encoded], self.token_budget):
+        whole = scale == 0 or not self.cost.predictors
+        budget = self.token_budget or self.runtime.budget(reduced=not whole)
+        for batch in budget_batches([len(text.ids) for text in encoded], budget, even=EVEN if whole else None):
             answers |= zip(batch, self._predict_batch([encoded[i] for i in batch], scale), strict=True)
         return [answers[index] for index in range(len(encoded))]
 
@@ -323,17 +303,18 @@ class Classifier:
         assert answer.depths is not None  # asked for
         probabilities = _probabilities(answer.logits.astype(np.float64), self.runtime.problem_type)
         ends = np.cumsum([len(text.ids) for text in batch])[:-1]
-        for text, row, depth in zip(batch, probabilities, np.split(answer.depths, ends), strict=True):
-            kept = [np.flatnonzero(depth > layer).tolist() for layer in range(self.runtime.layers)]
-            best = int(row.argmax())
+        rows = zip(batch, probabilities, answer.lengths.tolist(), np.split(answer.depths, ends), strict=True)
+        for text, row, lengths, depth in rows:
+            best, full = int(row.argmax()), self._full(len(depth))
             yield Prediction(
                 label=self.labels[best],
                 score=float(row[best]),
                 scores=dict(zip(self.labels, row.tolist(), strict=True)),
                 tokens=text.tokens,
-                kept=kept,
-                flops=self.cost.full(len(depth)) if scale == 0 else self.cost.reduced(len(depth), [*map(len, kept)]),
-                flops_full=self.cost.full(len(depth)),
+                depths=depth.tolist(),
+                lengths=lengths,
+                flops=full if scale == 0 else self.cost.reduced(len(depth), lengths),
+                flops_full=full,
                 truncated=text.truncated,
             )
 

@@ -80,7 +80,7 @@ def examine(
     runtime: Runtime,
     dial: Dial,
     *,
-    budget: int,
+    budget: int | None = None,
     vocabulary: int,
     texts: Sequence[EncodedText] | None = None,
     seconds: float = SECONDS,
@@ -172,8 +172,9 @@ def _speedup(cost: ModelCost, texts: Sequence[EncodedText], lengths: Any) -> flo
     return full / sum(cost.reduced(len(text.ids), row) for text, row in zip(texts, lengths.tolist(), strict=True))
 
 
-def _in_batches(runtime: Runtime, texts: Sequence[EncodedText], scale: float, budget: int) -> Callable[[], object]:
-    batches = [[texts[i] for i in batch] for batch in budget_batches([len(text.ids) for text in texts], budget)]
+def _in_batches(runtime: Runtime, texts: Sequence[EncodedText], scale: float, budget: int | None) -> Callable[[], object]:
+    most = budget or runtime.budget(reduced=scale != 0)
+    batches = [[texts[i] for i in batch] for batch in budget_batches([len(text.ids) for text in texts], most)]
     factors = [np.full(len(batch), scale, dtype=np.float32) for batch in batches]
     return lambda: [runtime(b, scale=f, reduced=scale != 0, trace=False) for b, f in zip(batches, factors, strict=True)]
 

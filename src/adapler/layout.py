@@ -63,7 +63,7 @@ class _Layout(ABC):
         self, block: Block, asking: Tokens, tokens: Tokens, *, dropout: float, eager: bool
     ) -> tuple[Tensor, Tensor | None]:
         if asking is tokens:
-            query, key, value = (self.rows(part) for part in block.query_key_value(tokens.x, tokens.position))
+            query, key, value = self.rows(block.query_key_value(tokens.x, tokens.position)).unbind(-3)
         else:
             query = asking.layout.rows(block.query(asking.x, asking.position))
             key, value = (self.rows(part) for part in block.key_value(tokens.x, tokens.position))

@@ -79,7 +79,7 @@ def check_batches_do_not_matter(made: Classifier, n: int) -> int:
 def check_classifier_answers_in_order(made: Classifier, n: int) -> None:
     """A list through the token budget gives, in order, what each text gives by itself."""
     texts = tiny_texts(n)
-    assert len(budget_batches([len(text.split()) for text in texts], made.token_budget)) > 2
+    assert len(budget_batches([len(text.split()) for text in texts], made.token_budget or 4096)) > 2
     together = made(texts)
     for text, got in zip(texts, together, strict=True):
         expected = made(text)
@@ -171,12 +171,11 @@ def a_thousandth_off_in_batches(patch: pytest.MonkeyPatch) -> None:
 def answers_in_order_of_length(patch: pytest.MonkeyPatch) -> None:
     """Batches are made of sorted texts, and the answers come back sorted too."""
 
-    def planted(self: Any, window: Sequence[Any]) -> list[Any]:
-        encoded = self._encoder(window)
-        batches = budget_batches([len(text.ids) for text in encoded], self.token_budget)
-        return [prediction for batch in batches for prediction in self._predict_batch([encoded[i] for i in batch])]
+    def planted(self: Any, encoded: Sequence[Any], scale: float | None) -> list[Any]:
+        batches = budget_batches([len(text.ids) for text in encoded], self.token_budget or 4096)
+        return [prediction for batch in batches for prediction in self._predict_batch([encoded[i] for i in batch], scale)]
 
-    patch.setattr(Classifier, "_predict_window", planted)
+    patch.setattr(Classifier, "_predict", planted)
 
 
 @pytest.mark.parametrize(

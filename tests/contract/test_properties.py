@@ -18,12 +18,13 @@ from torch import Tensor
 import adapler.classifier
 from adapler.backbones.base import Backbone
 from adapler.backbones.bert import Bert
-from adapler.classifier import Classifier, Prediction
+from adapler.classifier import Classifier
 from adapler.data.text import Text, TextEncoder
 from adapler.engine import encode, model_cost, pack
 from adapler.layout import Packed, Padded
 from adapler.methods.adapler import AdapLeR
 from adapler.methods.adapler_losses import objective, threshold_gradients
+from adapler.prediction import Prediction
 from adapler.tokens import Tokens, Trace
 from tests.contract.batches import LAYOUTS, places, random_texts
 from tests.contract.test_planted_bugs import (
@@ -229,7 +230,7 @@ def a_layer_late(patch: pytest.MonkeyPatch) -> None:
     """The kept tokens of a prediction shifted by one layer."""
 
     def planted(**fields: Any) -> Prediction:
-        return Prediction(**{**fields, "kept": [list(range(len(fields["tokens"]))), *fields["kept"][:-1]]})
+        return Prediction(**{**fields, "depths": [min(depth + 1, len(fields["lengths"])) for depth in fields["depths"]]})
 
     patch.setattr(adapler.classifier, "Prediction", planted)
 

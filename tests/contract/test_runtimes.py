@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from adapler.backbones.base import Block
 from adapler.backbones.bert import BertBlock
 from adapler.classifier import Classifier
 from adapler.errors import BadConfig, BadInput, BadModel
@@ -186,8 +187,8 @@ class PlacedBlock(BertBlock):
         key, value = super().key_value(x, position)
         return key * torch.sin(position.to(x.dtype) / 3)[..., None, None], value
 
-    def query_key_value(self, x: Tensor, position: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        return self.query(x, position), *self.key_value(x, position)
+    def query_key_value(self, x: Tensor, position: Tensor) -> Tensor:
+        return Block.query_key_value(self, x, position)
 
 
 class JointBlock(BertBlock):

@@ -17,10 +17,11 @@ from typing import Any
 import pytest
 
 from adapler import __version__
-from adapler.classifier import Classifier, Prediction
+from adapler.classifier import Classifier
 from adapler.cli import VERBS
 from adapler.cli.predict import Format
 from adapler.data.files import FORMATS
+from adapler.prediction import Prediction
 from tests.tiny import tiny_classifier, tiny_texts
 
 TEXTS = [*tiny_texts(40), "", "unbelievably — naïve 数据", "the movie " * 400]

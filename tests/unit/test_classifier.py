@@ -14,10 +14,11 @@ import pytest
 import torch
 from transformers import pipeline
 
-from adapler.classifier import Classifier, Prediction
+from adapler.classifier import Classifier
 from adapler.data import text as text_module
 from adapler.data.text import EncodedText, Text
 from adapler.errors import BadConfig, BadInput
+from adapler.prediction import Prediction
 from tests.tiny import tiny_bert, tiny_classifier, tiny_texts, tiny_tokenizer
 
 ODD_TEXTS = {

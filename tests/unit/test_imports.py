@@ -25,6 +25,7 @@ LAYERS = (
     ("engine",),
     ("folder", "hub", "checkpoint"),
     ("report", "training", "evaluation", "dial", "doctor", "runtimes", "export"),
+    ("prediction",),
     ("classifier", "bench"),
     ("study", "serve", "scale", "demo", "cli", "__main__"),
 )

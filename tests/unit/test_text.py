@@ -298,3 +298,12 @@ def test_batches_are_no_smaller_than_they_must_be(lengths: list[int], budget: in
         longest = max(lengths[index] for index in batch)
         assert longest >= lengths[after[0]]
         assert longest * (len(batch) + 1) > budget
+
+
+def test_texts_of_one_length_make_batches_of_their_own() -> None:
+    lengths = [10] * 40 + [7] * 3 + [12] * 30 + [5]
+    batches = budget_batches(lengths, 100, even=200)
+    assert sorted(index for batch in batches for index in batch) == list(range(len(lengths)))
+    assert all(max(lengths[i] for i in batch) * len(batch) <= 100 for batch in batches)
+    mixed = [batch for batch in batches if len({lengths[i] for i in batch}) > 1]
+    assert mixed == [[40, 41, 42, 73]]  # too few of either to be worth a batch

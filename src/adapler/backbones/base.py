@@ -36,9 +36,9 @@ class Block(ABC):
     def key_value(self, x: Tensor, position: Tensor) -> tuple[Tensor, Tensor]:
         """What the tokens answer with: two of (..., heads, width)."""
 
-    def query_key_value(self, x: Tensor, position: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Both at once, for tokens that ask each other; a family may have a faster way."""
-        return self.query(x, position), *self.key_value(x, position)
+    def query_key_value(self, x: Tensor, position: Tensor) -> Tensor:
+        """Both at once, for tokens that ask each other: (..., 3, heads, width). A family may have a faster way."""
+        return torch.stack((self.query(x, position), *self.key_value(x, position)), dim=-3)
 
     @abstractmethod
     def merge(self, x: Tensor, context: Tensor) -> Tensor:
@@ -101,11 +101,12 @@ class Joined:
         """Whether they are what they seem: adapters and quantised linears compute in their own way, one by one."""
         self._kept: tuple[tuple[tuple[int, int], ...], Tensor, Tensor] | None = None
 
-    def __call__(self, x: Tensor) -> tuple[Tensor, ...]:
+    def __call__(self, x: Tensor) -> Tensor:
+        """Their outputs side by side: (..., sum of the widths)."""
         if not self.plain:
-            return tuple(linear(x) for linear in self.linears)
+            return torch.cat([linear(x) for linear in self.linears], dim=-1)
         weight, bias = self._trained() if torch.is_grad_enabled() else self._frozen()
-        return F.linear(x, weight, bias).chunk(len(self.linears), dim=-1)
+        return F.linear(x, weight, bias)
 
     def _trained(self) -> tuple[Tensor, Tensor]:
         return torch.cat([linear.weight for linear in self.linears]), torch.cat([linear.bias for linear in self.linears])

@@ -38,9 +38,8 @@ class BertBlock(Block):
     def key_value(self, x: Tensor, position: Tensor) -> tuple[Tensor, Tensor]:
         return self._split(self.k(x)), self._split(self.v(x))
 
-    def query_key_value(self, x: Tensor, position: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        query, key, value = self.joined(x)
-        return self._split(query), self._split(key), self._split(value)
+    def query_key_value(self, x: Tensor, position: Tensor) -> Tensor:
+        return self.joined(x).reshape(*x.shape[:-1], 3, self.heads, self.width)
 
     def merge(self, x: Tensor, context: Tensor) -> Tensor:
         merged: Tensor = self.out_norm(x + self.out_dropout(self.out(context)))

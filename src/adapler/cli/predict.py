@@ -19,7 +19,7 @@ from adapler.cli.shared import Output, note, open_folder, open_output
 from adapler.errors import BadConfig
 
 if TYPE_CHECKING:
-    from adapler.classifier import Prediction
+    from adapler.prediction import Prediction
 
 
 class Format(StrEnum):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
-from itertools import islice
+from itertools import groupby, islice
 from typing import Any
 
 import numpy as np
@@ -175,13 +175,29 @@ def windows(texts: Iterable[object]) -> Iterator[list[Text]]:
         size = min(2 * size, WINDOW_TEXTS)
 
 
-def budget_batches(lengths: Sequence[int], budget: int) -> list[list[int]]:
+def budget_batches(lengths: Sequence[int], budget: int, *, even: int | None = None) -> list[list[int]]:
     """Indices grouped so that texts of like length run together and longest x count stays within `budget` tokens.
 
-    A text longer than the budget runs alone.
+    A text longer than the budget runs alone. With `even`, texts of one length that come to so many tokens make batches of
+    their own: those need neither padding nor a mask.
     """
+    order = sorted(range(len(lengths)), key=lambda i: lengths[i], reverse=True)
+    if even is None:
+        return _filled(order, lengths, budget)
+    batches, mixed = [], []
+    for length, group in groupby(order, key=lambda i: lengths[i]):
+        alike = list(group)
+        if length * len(alike) >= even:
+            batches += _filled(alike, lengths, budget)
+        else:
+            mixed += alike
+    return batches + _filled(mixed, lengths, budget)
+
+
+def _filled(order: Iterable[int], lengths: Sequence[int], budget: int) -> list[list[int]]:
+    """Cut a list that is sorted by length, longest first."""
     batches: list[list[int]] = []
-    for index in sorted(range(len(lengths)), key=lambda i: lengths[i], reverse=True):
+    for index in order:
         if batches and (len(batches[-1]) + 1) * lengths[batches[-1][0]] <= budget:
             batches[-1].append(index)
         else:

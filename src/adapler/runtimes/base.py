@@ -14,10 +14,6 @@ from adapler.cost import ModelCost
 from adapler.data.text import EncodedText, budget_batches
 from adapler.errors import BadConfig
 
-TOKEN_BUDGET = 4096
-REDUCED_BUDGET = 16384
-"""Of a reduced model in torch: most of a batch's tokens leave early, and what is left must still fill the processor."""
-
 
 @dataclass(frozen=True)
 class Answer:
@@ -37,14 +33,19 @@ class Runtime(ABC):
     """A model ready to run on ragged batches. May be shared between threads."""
 
     name: ClassVar[str]
-    token_budget: int = TOKEN_BUDGET
-    """Tokens a batch, where the caller does not say."""
+    budgets: ClassVar[tuple[int, int]]
+    """Tokens a batch should hold at full length, and where tokens leave: there most go early, and what is left must still
+    fill the processor."""
     labels: list[str]
     layers: int
     cost: ModelCost
     """FLOPs, the reduction's own work included."""
     longest: int
     """Tokens of the longest text the model's positions reach."""
+
+    def budget(self, *, reduced: bool = True) -> int:
+        """Tokens a batch should hold for this model."""
+        return self.budgets[reduced and bool(self.cost.predictors)]
 
     @property
     @abstractmethod
@@ -84,6 +85,6 @@ def scales(scale: NDArray[np.float32] | None, texts: int) -> NDArray[np.float32]
 def all_logits(runtime: Runtime, texts: Sequence[EncodedText], budget: int | None = None) -> NDArray[np.floating[Any]]:
     """Logits of any number of texts, in their order, run in batches under a token budget, by default the runtime's own."""
     rows: dict[int, NDArray[np.floating[Any]]] = {}
-    for batch in budget_batches([len(text.ids) for text in texts], budget or runtime.token_budget):
+    for batch in budget_batches([len(text.ids) for text in texts], budget or runtime.budget()):
         rows |= zip(batch, runtime([texts[i] for i in batch], trace=False).logits, strict=True)
     return np.stack([rows[index] for index in range(len(texts))])

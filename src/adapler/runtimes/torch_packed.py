@@ -17,12 +17,13 @@ from adapler.data.text import EncodedText
 from adapler.engine import encode, model_cost, pack
 from adapler.errors import BadConfig
 from adapler.methods.base import Reducer
-from adapler.runtimes.base import REDUCED_BUDGET, TOKEN_BUDGET, Answer, Runtime, scales
+from adapler.runtimes.base import Answer, Runtime, scales
 from adapler.safefile import reason
 
 
 class TorchPacked(Runtime):
     name: ClassVar[str] = "torch"
+    budgets: ClassVar[tuple[int, int]] = (2048, 8192)
 
     def __init__(self, model: Any, reducer: Reducer | None = None, device: str | torch.device = "cpu") -> None:
         """`model` is a transformers sequence classifier or a view of one; it is moved to the device."""
@@ -34,7 +35,6 @@ class TorchPacked(Runtime):
         self.layers = len(self.backbone.blocks)
         self.cost = model_cost(self.backbone, self.reducer)
         self.longest = self.backbone.max_length
-        self.token_budget = TOKEN_BUDGET if reducer is None else REDUCED_BUDGET
 
     @classmethod
     def open(cls, path: str | Path) -> TorchPacked:
