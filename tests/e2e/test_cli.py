@@ -46,7 +46,19 @@ def adapler(*arguments: str | Path, stdin: str = "", cwd: Path | None = None) ->
 
 def start(*arguments: str | Path, stderr: int = subprocess.PIPE) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "adapler", *map(str, arguments)]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, env=ENVIRONMENT)
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        env=ENVIRONMENT,
+        preexec_fn=_hear_interrupts,
+    )
+
+
+def _hear_interrupts() -> None:
+    """Tests that were started in the background ignore Ctrl-C, and would hand that on."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def in_process_without_torch(*arguments: str) -> subprocess.CompletedProcess[str]:
