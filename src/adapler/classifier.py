@@ -12,11 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapler import doctor
-from adapler.data.text import EncodedText, Text, TextEncoder, as_text, budget_batches, windows
+from adapler.data.text import WINDOW_TEXTS, EncodedText, Text, TextEncoder, as_text, budget_batches, windows
 from adapler.doctor import Diagnosis
 from adapler.errors import BadConfig, BadModel
 from adapler.folder import Folder
 from adapler.hub import locate
+from adapler.memory import give_back
 from adapler.points import Dial, Operating, operating
 from adapler.prediction import Prediction
 from adapler.runtimes import RUNTIMES
@@ -278,6 +279,8 @@ class Classifier:
     def _stream(self, texts: Iterable[object], how: Operating) -> Iterator[Prediction]:
         for window in windows(texts):
             yield from self._predict_window(window, how)
+            if len(window) == WINDOW_TEXTS:  # a few milliseconds: nothing after thousands of texts, much after one
+                give_back()
 
     def _predict_window(self, window: Sequence[Text], how: Operating) -> list[Prediction]:
         encoded = self._encoder(window)

@@ -17,7 +17,7 @@ PACKAGE = "adapler"
 
 LAYERS = (
     ("errors",),
-    ("registry", "records", "config", "safefile", "points", "timing"),
+    ("registry", "records", "config", "safefile", "points", "timing", "memory"),
     ("cost", "methods.settings"),
     ("tokens", "attention"),
     ("layout", "data"),

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from adapler.errors import Diverged, Interrupted
+from adapler.memory import give_back
 from adapler.records import versions
 from adapler.training.processes import Processes
 from adapler.training.snapshot import Snapshot, Snapshots
@@ -141,6 +142,7 @@ class Session:
             self._log_row(before + len(steps))
             self.write(phase, epoch + 1, 0)
             self.stop_if_asked()
+            give_back()
         self.logged += phase.epochs * len(phase.steps(0)) if phase.epochs else 0
 
     def exchange(self, parameters: Sequence[Tensor], loss: float) -> float:
