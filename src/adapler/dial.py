@@ -78,6 +78,7 @@ def measure(
                     name=point_name(fast.scale, both.flops_speedup, [point.name for point in points], sureness),
                     scale=fast.scale,
                     escalate=sureness,
+                    careful=careful.scale,
                     score=right,
                     loss_points=100 * (whole - right),
                     flops_speedup=both.flops_speedup,

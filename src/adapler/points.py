@@ -24,7 +24,8 @@ class Point(BaseModel):
     name: str = Field(min_length=1, max_length=40)
     scale: float = Field(ge=0, le=100)
     escalate: float | None = Field(None, ge=0, le=1)
-    """Answers less sure than this are given again by the careful point."""
+    """Answers less sure than this are given again, at the scale `careful`."""
+    careful: float | None = Field(None, ge=0, le=100)
     score: float = Field(ge=-1, le=1)
     loss_points: float
     """Points below the reference score; negative where it is above."""
@@ -54,8 +55,18 @@ class Dial(BaseModel):
 
     def rescaled(self, factor: float) -> Dial:
         """The same points of a model whose thresholds were all multiplied by `factor`."""
-        points = tuple(point.model_copy(update={"scale": point.scale / factor}) for point in self.points)
-        return self.model_copy(update={"points": points})
+
+        def moved(point: Point) -> Point:
+            careful = None if point.careful is None else point.careful / factor
+            return point.model_copy(update={"scale": point.scale / factor, "careful": careful})
+
+        return self.model_copy(update={"points": tuple(map(moved, self.points))})
+
+    @property
+    def careful_scale(self) -> float:
+        """Where answers are given again that nobody measured with an escalation: the best point of a single pass."""
+        single = [point for point in self.points if point.escalate is None]
+        return max(single, key=lambda point: point.score).scale if single else 0.0
 
     @property
     def aliases(self) -> dict[str, Point]:
@@ -100,8 +111,10 @@ def operating(
         chosen = choose(
             dial, point=point, max_loss=max_loss, speedup=speedup, max_latency_ms=max_latency_ms, latencies=latencies
         )
-    sureness = escalate if escalate is not None or chosen is None else chosen.escalate
-    return Operating(None if chosen is None else chosen.scale, sureness, dial.aliases[CAREFUL].scale)
+    scale = None if chosen is None else chosen.scale
+    if escalate is None and chosen is not None and chosen.careful is not None:
+        return Operating(scale, chosen.escalate, chosen.careful)  # as it was measured
+    return Operating(scale, escalate, dial.careful_scale)
 
 
 def front(points: Sequence[Point]) -> tuple[Point, ...]:

@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from adapler.errors import BadConfig
-from adapler.points import CAREFUL, FAST, Dial, Point, choose, front, point_name
+from adapler.points import CAREFUL, FAST, Dial, Operating, Point, choose, front, operating, point_name
 
 
 def point(speedup: float, loss: float, scale: float = 1.0) -> Point:
@@ -64,3 +64,15 @@ def test_a_point_that_makes_no_sense_is_refused() -> None:
     for wrong in ({"scale": -1.0}, {"score": 2.0}, {"flops_speedup": 0.0}, {"scale": float("nan")}):
         with pytest.raises(ValidationError):
             Point(**{**point(2.0, 0.0).model_dump(), **wrong})
+
+
+def test_an_escalating_point_runs_as_it_was_measured() -> None:
+    slow = point(2.0, 0.0, scale=0.5)
+    both = point(3.0, -0.1).model_copy(update={"name": "both", "escalate": 0.8, "careful": 0.7})  # best of all, and two passes
+    made = Dial(data="dev", n=9, metric="accuracy", reference="full", reference_score=0.9, points=(slow, both))
+    assert operating(made, point="both") == Operating(1.0, 0.8, 0.7)
+    assert operating(made, point="careful") == Operating(1.0, 0.8, 0.7)
+    assert operating(made, point="2.0x") == Operating(0.5, None, 0.5)
+    assert operating(made, escalate=0.6) == Operating(None, 0.6, 0.5)  # again by a single pass, never by two
+    moved = made.rescaled(0.5).point("both")
+    assert (moved.scale, moved.careful) == (2.0, 1.4)

@@ -33,12 +33,11 @@ class Graph:
         inputs: Sequence[str],
         attributes: Mapping[str, Any] | None = None,
         *,
-        outputs: int = 1,
         domain: str = "",
         scope: str = "",
     ) -> str:
-        """A node; its first output. `scope` says which part of the model it belongs to, and is the start of its name."""
-        return self.add_all(op, inputs, attributes, outputs=outputs, domain=domain, scope=scope)[0]
+        """A node with one output. `scope` says which part of the model it belongs to, and is the start of its name."""
+        return self.add_all(op, inputs, attributes, domain=domain, scope=scope)[0]
 
     def add_all(
         self,
