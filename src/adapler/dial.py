@@ -102,8 +102,7 @@ def measure_folder(
     opened = checkpoint.load(folder)
     if opened.reducer is None:
         raise BadModel(f"{folder.path} holds no reduction, so it has no operating points; make one with adapler train")
-    config = opened.backbone.model.config
-    examples, metric = read_split(data, split, tuple(str(config.id2label[i]) for i in range(config.num_labels)))
+    examples, metric = read_split(data, split, opened.backbone.labels)
     texts = TextEncoder(opened.tokenizer, opened.max_length)(examples.texts)
     if against is None and (folder.path / FULL_FOLDER).is_dir():
         against = folder.path / FULL_FOLDER

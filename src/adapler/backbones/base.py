@@ -69,6 +69,12 @@ class Backbone(ABC):
     activation: Callable[[Tensor], Tensor]
     """The model's hidden activation; predictors use the same."""
 
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Names of the classes, in the order of the logits."""
+        config = self.model.config
+        return tuple(str(config.id2label[i]) for i in range(config.num_labels))
+
     @abstractmethod
     def embed(self, ids: Tensor, types: Tensor, position: Tensor) -> Tensor:
         """Vectors of tokens, any shape: ids, segment numbers, and places in the text counted from 0."""

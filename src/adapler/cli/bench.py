@@ -48,8 +48,7 @@ def bench(
     if threads is not None:
         torch.set_num_threads(threads)
     settings = build_config({"data": {"source": data, "text": text, "pair": pair, "label": label}}).data
-    config = checkpoint.load(folder).backbone.model.config
-    examples, _ = read_split(settings, split, tuple(str(config.id2label[i]) for i in range(config.num_labels)))
+    examples, _ = read_split(settings, split, checkpoint.load(folder).backbone.labels)
     records = run_bench(
         folder,
         examples.texts[:count],

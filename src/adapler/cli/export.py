@@ -106,8 +106,7 @@ def _calibration(opened: Any, settings: Any, count: int) -> list[EncodedText]:
     from adapler.data.load import read_split
     from adapler.data.text import TextEncoder
 
-    config = opened.backbone.model.config
-    examples, _ = read_split(settings, "train", tuple(str(config.id2label[i]) for i in range(config.num_labels)))
+    examples, _ = read_split(settings, "train", opened.backbone.labels)
     return TextEncoder(opened.tokenizer, opened.max_length)(examples.texts[:count])
 
 

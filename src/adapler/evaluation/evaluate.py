@@ -29,7 +29,7 @@ def evaluate(
     `against` is a full-length classifier to measure the loss against; by default the phase-1 model of a run folder.
     """
     opened = checkpoint.load(model, device=device)
-    names = tuple(str(opened.backbone.model.config.id2label[i]) for i in range(opened.backbone.model.config.num_labels))
+    names = opened.backbone.labels
     examples, metric = read_split(data, split, names)
     texts = TextEncoder(opened.tokenizer, opened.max_length)(examples.texts)
     labels = np.asarray(examples.labels)

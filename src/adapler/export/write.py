@@ -36,7 +36,7 @@ def export(
             path=staging,
             runtime=to,
             method=None if opened.reducer is None else opened.reducer.name,
-            labels=[str(config.id2label[i]) for i in range(config.num_labels)],
+            labels=list(opened.backbone.labels),
             problem_type=config.problem_type,
             max_length=opened.max_length,
             longest=opened.backbone.max_length,

@@ -31,7 +31,7 @@ class TorchPacked(Runtime):
         self.device = usable_device(device)
         self.model = self.backbone.model.to(self.device).eval()
         self.reducer = None if reducer is None else reducer.to(self.device).eval()
-        self.labels = [str(self.model.config.id2label[i]) for i in range(self.model.config.num_labels)]
+        self.labels = list(self.backbone.labels)
         self.layers = len(self.backbone.blocks)
         self.cost = model_cost(self.backbone, self.reducer)
         self.longest = self.backbone.max_length
