@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import string
+from pathlib import Path
 
 import torch
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
@@ -129,3 +131,13 @@ def tiny_texts(count: int, seed: int = 0, longest: int = 40) -> list[str]:
         return int(torch.randint(high, (), generator=random))
 
     return [" ".join(WORDS[draw(len(WORDS))] for _ in range(1 + draw(longest))) for _ in range(count)]
+
+
+def saved_with_answers(folder: Path, texts: int) -> list[str]:
+    """A reduced model saved as `folder / "model"`, and texts with its own answers as `folder / "data.jsonl"`; the texts."""
+    made = tiny_classifier(eta=0.4)
+    made.save_pretrained(folder / "model")
+    given = tiny_texts(texts, seed=3)
+    rows = [{"text": text, "label": answer.label} for text, answer in zip(given, made(given), strict=True)]
+    (folder / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return given

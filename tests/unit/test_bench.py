@@ -15,18 +15,14 @@ from adapler.bench.run import PADDED, worth_timing
 from adapler.cli import app
 from adapler.errors import BadModel
 from adapler.folder import check_folder
-from tests.tiny import tiny_classifier, tiny_texts
+from tests.tiny import saved_with_answers, tiny_classifier, tiny_texts
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A saved model with its dial, and labelled texts."""
     folder = tmp_path_factory.mktemp("bench")
-    made = tiny_classifier(eta=0.4)
-    made.save_pretrained(folder / "model")
-    texts = tiny_texts(64, seed=3)
-    rows = [{"text": text, "label": p.label} for text, p in zip(texts, made(texts), strict=True)]
-    (folder / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    saved_with_answers(folder, 64)
     done = CliRunner().invoke(app, ["dial", str(folder / "model"), "--data", str(folder / "data.jsonl"), "--quiet"])
     assert done.exit_code == 0, done.output
     return folder

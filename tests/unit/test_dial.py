@@ -18,7 +18,7 @@ from adapler.errors import BadConfig, BadModel
 from adapler.evaluation.outcome import run, score
 from adapler.folder import REDUCTION_JSON, check_folder
 from adapler.methods.adapler import AdapLeR
-from tests.tiny import tiny_bert, tiny_classifier, tiny_reducer, tiny_texts, tiny_tokenizer
+from tests.tiny import saved_with_answers, tiny_bert, tiny_classifier, tiny_reducer, tiny_texts, tiny_tokenizer
 
 Parts = tuple[Backbone, AdapLeR, list[EncodedText], list[int]]
 
@@ -69,12 +69,8 @@ def test_an_escalating_point_is_two_passes(parts: Parts) -> None:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A saved model and labelled texts beside it, its dial measured by the command."""
     place = tmp_path_factory.mktemp("dial")
-    made = tiny_classifier(eta=0.4)
-    made.save_pretrained(place / "model")
-    texts = tiny_texts(80, seed=3)
-    rows = [{"text": text, "label": p.label} for text, p in zip(texts, made(texts), strict=True)]
-    (place / "dev.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    command = ["dial", str(place / "model"), "--data", str(place / "dev.jsonl"), "--escalate", "0.6", "--json", "--quiet"]
+    saved_with_answers(place, 80)
+    command = ["dial", str(place / "model"), "--data", str(place / "data.jsonl"), "--escalate", "0.6", "--json", "--quiet"]
     answer = CliRunner().invoke(app, command)
     assert answer.exit_code == 0, answer.output
     assert len(json.loads(answer.stdout)["measured"]) > len(json.loads(answer.stdout)["points"]) >= 2
@@ -126,7 +122,7 @@ def test_wishes_that_cannot_be_met(folder: Path, tmp_path: Path) -> None:
     tiny_classifier().save_pretrained(tmp_path / "bare")
     with pytest.raises(BadConfig, match="adapler dial"):
         Classifier.from_pretrained(tmp_path / "bare", max_loss=1)
-    refused = CliRunner().invoke(app, ["predict", str(folder / "model"), str(folder / "dev.jsonl"), "--speedup", "1000"])
+    refused = CliRunner().invoke(app, ["predict", str(folder / "model"), str(folder / "data.jsonl"), "--speedup", "1000"])
     assert refused.exit_code == BadConfig.exit_code and "reachable" in refused.stderr
 
 
@@ -140,5 +136,5 @@ def test_a_changed_dial_is_refused(folder: Path, tmp_path: Path) -> None:
         Classifier.from_pretrained(tmp_path / "changed")
     plain = tmp_path / "plain"
     tiny_classifier(reduced=False).save_pretrained(plain)
-    refused = CliRunner().invoke(app, ["dial", str(plain), "--data", str(folder / "dev.jsonl")])
+    refused = CliRunner().invoke(app, ["dial", str(plain), "--data", str(folder / "data.jsonl")])
     assert refused.exit_code == BadModel.exit_code and "no reduction" in refused.stderr
