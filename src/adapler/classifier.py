@@ -21,7 +21,7 @@ from adapler.memory import give_back
 from adapler.points import Dial, Operating, operating
 from adapler.prediction import Prediction
 from adapler.runtimes import RUNTIMES
-from adapler.runtimes.base import Runtime
+from adapler.runtimes.base import Answer, Runtime
 from adapler.runtimes.exported import Exported, check_exported, is_exported
 
 if TYPE_CHECKING:
@@ -293,22 +293,23 @@ class Classifier:
         return answers
 
     def _predict(self, encoded: Sequence[EncodedText], scale: float | None) -> list[Prediction]:
-        answers: dict[int, Prediction] = {}
         whole = scale == 0 or not self.cost.predictors
-        budget = self.token_budget or self.runtime.budget(reduced=not whole)
-        for batch in budget_batches([len(text.ids) for text in encoded], budget, even=EVEN if whole else None):
-            answers |= zip(batch, self._predict_batch([encoded[i] for i in batch], scale), strict=True)
-        return [answers[index] for index in range(len(encoded))]
+        counts = [len(text.ids) for text in encoded]
+        budget = self.token_budget or self.runtime.budget(sum(counts), reduced=not whole)
+        batches = budget_batches(counts, budget, even=EVEN if whole else None)
+        texts = [[encoded[index] for index in batch] for batch in batches]
+        predictions: dict[int, Prediction] = {}
+        for batch, given, answer in zip(batches, texts, self.runtime.each(texts, scale=scale, reduced=scale != 0), strict=True):
+            predictions |= zip(batch, self._predictions(given, answer, full=scale == 0), strict=True)
+        return [predictions[index] for index in range(len(encoded))]
 
-    def _predict_batch(self, batch: Sequence[EncodedText], scale: float | None) -> Iterator[Prediction]:
-        factors = None if scale is None else np.full(len(batch), scale, dtype=np.float32)
-        answer = self.runtime(batch, scale=factors, reduced=scale != 0)
+    def _predictions(self, batch: Sequence[EncodedText], answer: Answer, *, full: bool) -> Iterator[Prediction]:
         assert answer.depths is not None  # asked for
         probabilities = _probabilities(answer.logits.astype(np.float64), self.runtime.problem_type)
         ends = np.cumsum([len(text.ids) for text in batch])[:-1]
         rows = zip(batch, probabilities, answer.lengths.tolist(), np.split(answer.depths, ends), strict=True)
         for text, row, lengths, depth in rows:
-            best, full = int(row.argmax()), self._full(len(depth))
+            best, whole = int(row.argmax()), self._full(len(depth))
             yield Prediction(
                 label=self.labels[best],
                 score=float(row[best]),
@@ -316,8 +317,8 @@ class Classifier:
                 tokens=text.tokens,
                 depths=depth.tolist(),
                 lengths=lengths,
-                flops=full if scale == 0 else self.cost.reduced(len(depth), lengths),
-                flops_full=full,
+                flops=whole if full else self.cost.reduced(len(depth), lengths),
+                flops_full=whole,
                 truncated=text.truncated,
             )
 

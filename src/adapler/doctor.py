@@ -173,10 +173,10 @@ def _speedup(cost: ModelCost, texts: Sequence[EncodedText], lengths: Any) -> flo
 
 
 def _in_batches(runtime: Runtime, texts: Sequence[EncodedText], scale: float, budget: int | None) -> Callable[[], object]:
-    most = budget or runtime.budget(reduced=scale != 0)
-    batches = [[texts[i] for i in batch] for batch in budget_batches([len(text.ids) for text in texts], most)]
-    factors = [np.full(len(batch), scale, dtype=np.float32) for batch in batches]
-    return lambda: [runtime(b, scale=f, reduced=scale != 0, trace=False) for b, f in zip(batches, factors, strict=True)]
+    counts = [len(text.ids) for text in texts]
+    most = budget or runtime.budget(sum(counts), reduced=scale != 0)
+    batches = [[texts[i] for i in batch] for batch in budget_batches(counts, most)]
+    return lambda: list(runtime.each(batches, scale=scale, reduced=scale != 0, trace=False))
 
 
 def _one_by_one(runtime: Runtime, texts: Sequence[EncodedText], scale: float) -> Callable[[], object]:

@@ -16,6 +16,9 @@ from adapler.tokens import LOG_WEIGHT_FLOOR, Tokens
 if TYPE_CHECKING:
     from adapler.backbones.base import Block
 
+VECTOR = 16
+"""Floats the widest vector instructions take at once."""
+
 
 class _Layout(ABC):
     """What both layouts say in the same words, once sums over a text are given."""
@@ -35,8 +38,8 @@ class _Layout(ABC):
     def pooled(self, tokens: Tokens) -> Tokens: ...
 
     @abstractmethod
-    def rows(self, values: Tensor, fill: float = 0.0) -> Tensor:
-        """Token values as padded rows: (B, L, ...)."""
+    def rows(self, values: Tensor, fill: float | None = 0.0) -> Tensor:
+        """Token values as padded rows: (B, L, ...). Where `fill` is None anything may stand on the padding that is finite."""
 
     @abstractmethod
     def unrows(self, rows: Tensor) -> Tensor:
@@ -63,10 +66,10 @@ class _Layout(ABC):
         self, block: Block, asking: Tokens, tokens: Tokens, *, dropout: float, eager: bool
     ) -> tuple[Tensor, Tensor | None]:
         if asking is tokens:
-            query, key, value = self.rows(block.query_key_value(tokens.x, tokens.position)).unbind(-3)
+            query, key, value = self.rows(block.query_key_value(tokens.x, tokens.position), fill=None).unbind(-3)
         else:
-            query = asking.layout.rows(block.query(asking.x, asking.position))
-            key, value = (self.rows(part) for part in block.key_value(tokens.x, tokens.position))
+            query = asking.layout.rows(block.query(asking.x, asking.position), fill=None)
+            key, value = (self.rows(part, fill=None) for part in block.key_value(tokens.x, tokens.position))
         query, key, value = _heads_first(query), _heads_first(key), _heads_first(value)
         mask = self.mask(tokens, query.dtype)
         bias = block.bias(asking.layout.rows(asking.position), self.rows(tokens.position))
@@ -101,7 +104,7 @@ class Padded(_Layout):
     def spread(self, per_text: Tensor) -> Tensor:
         return per_text.unsqueeze(-1)
 
-    def rows(self, values: Tensor, fill: float = 0.0) -> Tensor:
+    def rows(self, values: Tensor, fill: float | None = 0.0) -> Tensor:
         return values
 
     def unrows(self, rows: Tensor) -> Tensor:
@@ -140,10 +143,11 @@ class Packed(_Layout):
         self.text = torch.repeat_interleave(torch.arange(self.texts, device=counts.device), counts)
         """(T,): which text each token belongs to."""
         self.start = counts.cumsum(0) - counts
-        self.width = int(counts.max())
+        self.width = _row_width(int(counts.max()), self.texts)
         self.even = self.width * self.texts == self.text.numel()
-        """All texts equally long: rows are then a view, and attention needs no mask."""
+        """All rows are full: they are then a view, and attention needs no mask."""
         self._slot: Tensor | None = None
+        self._source: Tensor | None = None
 
     def total(self, values: Tensor) -> Tensor:
         return values.new_zeros(self.texts).index_add(0, self.text, values)
@@ -162,9 +166,20 @@ class Packed(_Layout):
             self._slot = self.text * self.width + place
         return self._slot
 
-    def rows(self, values: Tensor, fill: float = 0.0) -> Tensor:
+    @property
+    def source(self) -> Tensor:
+        """(B * width): the token that stands at each place of the rows; on padding the text's own first, so that what is
+        wrong with one text cannot reach another."""
+        if self._source is None:
+            first = self.start.repeat_interleave(self.width)
+            self._source = first.index_copy(0, self.slot, torch.arange(self.text.numel(), device=self.text.device))
+        return self._source
+
+    def rows(self, values: Tensor, fill: float | None = 0.0) -> Tensor:
         if self.even:
             return values.reshape(self.texts, self.width, *values.shape[1:])
+        if fill is None:
+            return values.index_select(0, self.source).reshape(self.texts, self.width, *values.shape[1:])
         padded = values.new_full((self.texts * self.width, *values.shape[1:]), fill)
         return padded.index_copy_(0, self.slot, values).reshape(self.texts, self.width, *values.shape[1:])
 
@@ -225,6 +240,14 @@ def packed(position: Tensor, counts: Tensor, x: Tensor) -> Tokens:
         protected=protected,
         layout=layout,
     )
+
+
+def _row_width(longest: int, texts: int) -> int:
+    """Fused attention takes up to three times as long on rows that do not fill the processor's vectors; a single text is
+    better off without being copied into wider rows."""
+    if texts == 1 or longest <= VECTOR // 4:
+        return longest
+    return -(-longest // VECTOR) * VECTOR
 
 
 def _heads_first(rows: Tensor) -> Tensor:

@@ -173,7 +173,9 @@ def answers_in_order_of_length(patch: pytest.MonkeyPatch) -> None:
 
     def planted(self: Any, encoded: Sequence[Any], scale: float | None) -> list[Any]:
         batches = budget_batches([len(text.ids) for text in encoded], self.token_budget or 4096)
-        return [prediction for batch in batches for prediction in self._predict_batch([encoded[i] for i in batch], scale)]
+        texts = [[encoded[i] for i in batch] for batch in batches]
+        answers = zip(texts, self.runtime.each(texts, scale=scale), strict=True)
+        return [prediction for given, answer in answers for prediction in self._predictions(given, answer, full=False)]
 
     patch.setattr(Classifier, "_predict", planted)
 

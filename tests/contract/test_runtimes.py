@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -141,6 +143,43 @@ def test_runtimes_tell_the_same_about_the_model(subject: Subject, name: str) -> 
     assert runtime.name == name
     told = ("labels", "layers", "cost", "longest", "problem_type")
     assert [getattr(runtime, what) for what in told] == [getattr(model, what) for what in told]
+
+
+@pytest.mark.parametrize("name", RUNTIMES)
+@pytest.mark.parametrize("scale", [None, 0.7, 0.0])
+def test_batches_side_by_side_answer_as_one_after_the_other(subject: Subject, name: str, scale: float | None) -> None:
+    runtime = RUNTIMES[name].open(subject.folders[name], **({} if name == "torch" else {"threads": 2}))
+    batches = [subject.case.texts[first : first + 9] for first in range(0, 90, 9)]
+    with two_threads():
+        assert runtime.workers() is not None
+        together = list(runtime.each(batches, scale=scale, reduced=scale != 0))
+    factors = None if scale is None else np.full(9, scale, dtype=np.float32)
+    check_agrees(together, [runtime(batch, scale=factors, reduced=scale != 0) for batch in batches])
+
+
+@contextmanager
+def two_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+def test_an_error_in_a_batch_beside_others_reaches_the_caller(subject: Subject) -> None:
+    runtime, text = subject.runtimes["torch"], subject.case.texts[0]
+    wrong = replace(text, ids=text.ids + 10**6)
+    with two_threads(), pytest.raises(IndexError):
+        list(runtime.each([[text], [wrong], [text]]))
+
+
+def test_torch_workers_have_one_thread_each_and_leave_others_theirs(subject: Subject) -> None:
+    with two_threads():
+        pool = subject.runtimes["torch"].workers()
+        assert pool is not None
+        assert [pool.submit(torch.get_num_threads).result() for _ in range(4)] == [1] * 4
+        assert torch.get_num_threads() == 2
+        with ThreadPoolExecutor(1) as other:
+            assert other.submit(torch.get_num_threads).result() == 2
 
 
 def test_all_logits_come_back_in_order(subject: Subject) -> None:

@@ -19,6 +19,8 @@ from adapler.data import text as text_module
 from adapler.data.text import EncodedText, Text
 from adapler.errors import BadConfig, BadInput
 from adapler.prediction import Prediction
+from adapler.runtimes.base import Answer
+from adapler.runtimes.torch_packed import TorchPacked
 from tests.tiny import tiny_bert, tiny_classifier, tiny_texts, tiny_tokenizer
 
 ODD_TEXTS = {
@@ -200,13 +202,13 @@ def test_a_wrong_item_far_into_a_stream_is_named_by_its_place(made: Classifier, 
 def test_batches_keep_to_the_token_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     made = tiny_classifier(token_budget=100)
     sizes: list[list[int]] = []
-    predict = Classifier._predict_batch
+    run = TorchPacked.__call__
 
-    def watched(self: Classifier, batch: Sequence[EncodedText], scale: float | None) -> Iterator[Prediction]:
-        sizes.append([len(text.ids) for text in batch])
-        return predict(self, batch, scale)
+    def watched(self: TorchPacked, texts: Sequence[EncodedText], **options: Any) -> Answer:
+        sizes.append([len(text.ids) for text in texts])
+        return run(self, texts, **options)
 
-    monkeypatch.setattr(Classifier, "_predict_batch", watched)
+    monkeypatch.setattr(TorchPacked, "__call__", watched)
     texts = [*tiny_texts(200, seed=5), "film " * 300]
     answers = made(texts)
     assert sum(map(len, sizes)) == len(texts)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -13,6 +14,11 @@ from numpy.typing import NDArray
 from adapler.cost import ModelCost
 from adapler.data.text import EncodedText, budget_batches
 from adapler.errors import BadConfig
+
+BATCHES_A_CORE = 4
+"""So many at least, so that all cores are done at about the same time."""
+FEWEST_TOKENS = 1024
+"""A smaller batch is not worth a core of its own."""
 
 
 @dataclass(frozen=True)
@@ -43,9 +49,12 @@ class Runtime(ABC):
     longest: int
     """Tokens of the longest text the model's positions reach."""
 
-    def budget(self, *, reduced: bool = True) -> int:
-        """Tokens a batch should hold for this model."""
-        return self.budgets[reduced and bool(self.cost.predictors)]
+    def budget(self, tokens: int | None = None, *, reduced: bool = True) -> int:
+        """Tokens a batch should hold for this model, where there are so many `tokens` to run in all."""
+        most = self.budgets[reduced and bool(self.cost.predictors)]
+        if tokens is None or self.threads == 1:
+            return most
+        return min(most, max(tokens // (self.threads * BATCHES_A_CORE), FEWEST_TOKENS))
 
     @property
     @abstractmethod
@@ -71,6 +80,34 @@ class Runtime(ABC):
         With `reduced=False` all texts run at full length and no predictor is asked. `trace` asks for depths and scores.
         """
 
+    def each(
+        self,
+        batches: Sequence[Sequence[EncodedText]],
+        *,
+        scale: float | None = None,
+        reduced: bool = True,
+        trace: bool = True,
+    ) -> Iterator[Answer]:
+        """Answers of several batches, in their order; side by side, each on one core, where there are several cores."""
+
+        def factors(batch: Sequence[EncodedText]) -> NDArray[np.float32] | None:
+            return None if scale is None else np.full(len(batch), scale, dtype=np.float32)
+
+        workers = self.workers() if len(batches) > 1 else None
+        if workers is None:
+            return (self(batch, scale=factors(batch), reduced=reduced, trace=trace) for batch in batches)
+        return workers.map(lambda batch: self.on_one_core(batch, scale=factors(batch), reduced=reduced, trace=trace), batches)
+
+    @abstractmethod
+    def workers(self) -> Executor | None:
+        """Threads for `on_one_core`, one a core; None where batches had better run one after the other."""
+
+    @abstractmethod
+    def on_one_core(
+        self, texts: Sequence[EncodedText], *, scale: NDArray[np.float32] | None, reduced: bool, trace: bool
+    ) -> Answer:
+        """As a call, but on a worker."""
+
 
 def scales(scale: NDArray[np.float32] | None, texts: int) -> NDArray[np.float32]:
     """One factor a text, 1 by default; numbers that are no factors are refused."""
@@ -84,7 +121,9 @@ def scales(scale: NDArray[np.float32] | None, texts: int) -> NDArray[np.float32]
 
 def all_logits(runtime: Runtime, texts: Sequence[EncodedText], budget: int | None = None) -> NDArray[np.floating[Any]]:
     """Logits of any number of texts, in their order, run in batches under a token budget, by default the runtime's own."""
+    counts = [len(text.ids) for text in texts]
+    batches = budget_batches(counts, budget or runtime.budget(sum(counts)))
     rows: dict[int, NDArray[np.floating[Any]]] = {}
-    for batch in budget_batches([len(text.ids) for text in texts], budget or runtime.budget()):
-        rows |= zip(batch, runtime([texts[i] for i in batch], trace=False).logits, strict=True)
+    for batch, answer in zip(batches, runtime.each([[texts[i] for i in batch] for batch in batches], trace=False), strict=True):
+        rows |= zip(batch, answer.logits, strict=True)
     return np.stack([rows[index] for index in range(len(texts))])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Sequence
+from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,6 +16,7 @@ from adapler.data.text import EncodedText
 from adapler.errors import BadConfig, BadModel, MissingExtra
 from adapler.runtimes.base import Answer, Runtime, scales
 from adapler.runtimes.exported import Exported, check_exported
+from adapler.runtimes.workers import workers
 from adapler.safefile import reason, typed
 
 _ERRORS_ONLY = 3
@@ -25,7 +28,7 @@ class OnnxFloat(Runtime):
     """One graph for any batch, with the removal inside."""
 
     name: ClassVar[str] = "onnx"
-    budgets: ClassVar[tuple[int, int]] = (1024, 8192)  # larger ones leave the cache
+    budgets: ClassVar[tuple[int, int]] = (1024, 2048)  # larger ones leave the cache
 
     def __init__(self, exported: Exported, *, threads: int | None = None) -> None:
         """`threads` inside one batch; None takes OMP_NUM_THREADS, which torch reads too, or else every core."""
@@ -40,7 +43,10 @@ class OnnxFloat(Runtime):
         self._problem_type = exported.problem_type
         self._path = exported.path
         self._threads = _threads(threads)
+        self._exported = exported
         self._session = _session(exported, self._threads)
+        self._single: Any = None
+        self._lock = threading.Lock()
         self._inputs = {entry.name for entry in self._session.get_inputs()}
         self._reduced = {entry.name for entry in self._session.get_outputs()} >= set(_TRACED)
 
@@ -65,6 +71,29 @@ class OnnxFloat(Runtime):
         reduced: bool = True,
         trace: bool = True,
     ) -> Answer:
+        return self._run(self._session, texts, scale, reduced, trace)
+
+    def workers(self) -> Executor | None:
+        if self.threads == 1:
+            return None
+        with self._lock:
+            if self._single is None:  # a session's threads are fixed when it is made
+                self._single = _session(self._exported, 1)
+        return workers("onnx", self.threads)
+
+    def on_one_core(
+        self, texts: Sequence[EncodedText], *, scale: NDArray[np.float32] | None, reduced: bool, trace: bool
+    ) -> Answer:
+        return self._run(self._single, texts, scale, reduced, trace)
+
+    def _run(
+        self,
+        session: Any,
+        texts: Sequence[EncodedText],
+        scale: NDArray[np.float32] | None,
+        reduced: bool,
+        trace: bool,
+    ) -> Answer:
         counts = np.array([len(text.ids) for text in texts], dtype=np.int64)
         given = {
             "ids": np.concatenate([text.ids for text in texts]),
@@ -75,7 +104,7 @@ class OnnxFloat(Runtime):
         }
         wanted = [*_OUTPUTS, *(_TRACED if trace and reduced and self._reduced else ())]
         try:
-            answered = self._session.run(wanted, {name: given[name] for name in given if name in self._inputs})
+            answered = session.run(wanted, {name: given[name] for name in given if name in self._inputs})
         except Exception as error:  # whatever ONNX Runtime raises has no common class
             raise BadModel(
                 f"{self._path}: the graph cannot run these texts ({reason(error)[:300]}); export it again"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
+from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,12 +20,13 @@ from adapler.engine import encode, model_cost, pack
 from adapler.errors import BadConfig
 from adapler.methods.base import Reducer
 from adapler.runtimes.base import Answer, Runtime, scales
+from adapler.runtimes.workers import workers
 from adapler.safefile import reason
 
 
 class TorchPacked(Runtime):
     name: ClassVar[str] = "torch"
-    budgets: ClassVar[tuple[int, int]] = (2048, 8192)
+    budgets: ClassVar[tuple[int, int]] = (2048, 4096)
 
     def __init__(self, model: Any, reducer: Reducer | None = None, device: str | torch.device = "cpu") -> None:
         """`model` is a transformers sequence classifier or a view of one; it is moved to the device."""
@@ -69,6 +72,30 @@ class TorchPacked(Runtime):
                 depths=seen.depths(counts).cpu().numpy() if trace else None,
                 scores=tuple(step.decision.score.cpu().numpy() for step in seen.steps) if trace else None,
             )
+
+    def workers(self) -> Executor | None:
+        if self.device.type != "cpu" or self.threads == 1:
+            return None
+        threads = torch.get_num_threads()
+        made = workers("torch", threads, _one_core)
+        torch.set_num_threads(threads)  # the workers' own number is theirs, but they set the one for later threads as well
+        return made
+
+    def on_one_core(
+        self, texts: Sequence[EncodedText], *, scale: NDArray[np.float32] | None, reduced: bool, trace: bool
+    ) -> Answer:
+        return self(texts, scale=scale, reduced=reduced, trace=trace)
+
+
+def _one_core() -> None:
+    """Make this thread do all its work by itself."""
+    torch.get_num_threads()  # a thread that has not asked yet takes the process' number at its first product
+    torch.set_num_threads(1)
+    torch.set_flush_denormal(True)  # masked attention leaves numbers so small that the processor slows down on them
+    if torch.backends.mkl.is_available():  # MKL has one number for the whole process, unless a thread has its own
+        library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
+        if hasattr(library, "MKL_Set_Num_Threads_Local"):
+            library.MKL_Set_Num_Threads_Local(1)
 
 
 def usable_device(device: str | torch.device) -> torch.device:
