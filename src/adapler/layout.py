@@ -117,7 +117,7 @@ class Padded(_Layout):
         return tokens.log_weight.to(dtype)[:, None, None, :]
 
     def pooled(self, tokens: Tokens) -> Tokens:
-        return _cut(tokens, slice(0, 1), self)
+        return _cut(tokens, (slice(None), slice(0, 1)), self)
 
     def remove(self, tokens: Tokens, keep: Tensor) -> Tokens:
         """The row stays as wide as it was; what leaves weighs nothing and is attended by nobody."""
@@ -140,14 +140,20 @@ class Packed(_Layout):
         """`counts` (B,): tokens of each text; every text has at least one."""
         self.counts = counts
         self.texts = counts.numel()
-        self.text = torch.repeat_interleave(torch.arange(self.texts, device=counts.device), counts)
-        """(T,): which text each token belongs to."""
         self.start = counts.cumsum(0) - counts
         self.width = _row_width(int(counts.max()), self.texts)
-        self.even = self.width * self.texts == self.text.numel()
+        self.even = self.width * self.texts == int(counts.sum())
         """All rows are full: they are then a view, and attention needs no mask."""
+        self._text: Tensor | None = None
         self._slot: Tensor | None = None
         self._source: Tensor | None = None
+
+    @property
+    def text(self) -> Tensor:
+        """(T,): which text each token belongs to."""
+        if self._text is None:
+            self._text = torch.repeat_interleave(torch.arange(self.texts, device=self.counts.device), self.counts)
+        return self._text
 
     def total(self, values: Tensor) -> Tensor:
         return values.new_zeros(self.texts).index_add(0, self.text, values)
@@ -210,6 +216,32 @@ class Packed(_Layout):
         return self.text, tokens.position
 
 
+class Alone(Packed):
+    """One text and nothing beside it: the same sums without looking up whose token is whose, which would take longer than
+    the sums."""
+
+    def __init__(self, count: int, device: torch.device) -> None:
+        super().__init__(torch.tensor([count], device=device))
+
+    def total(self, values: Tensor) -> Tensor:
+        return values.sum(dim=0, keepdim=True)
+
+    def largest(self, values: Tensor) -> Tensor:
+        return values.amax(dim=0, keepdim=True)
+
+    def spread(self, per_text: Tensor) -> Tensor:
+        return per_text.expand(self.width)
+
+    def pooled(self, tokens: Tokens) -> Tokens:
+        return _cut(tokens, slice(0, 1), Alone(1, tokens.position.device))
+
+    def remove(self, tokens: Tokens, keep: Tensor) -> Tokens:
+        chosen = torch.nonzero(keep).squeeze(-1)
+        if chosen.numel() == keep.numel():
+            return tokens
+        return _take(tokens, chosen, Alone(chosen.numel(), chosen.device))
+
+
 def padded(position: Tensor, real: Tensor, x: Tensor) -> Tokens:
     """Tokens in rows. `real` (B, L) is True on text, False on padding; the first token of a row must be real."""
     real = real.bool()
@@ -229,7 +261,7 @@ def padded(position: Tensor, real: Tensor, x: Tensor) -> Tokens:
 def packed(position: Tensor, counts: Tensor, x: Tensor) -> Tokens:
     """Tokens end to end: `position` (T,), `counts` (B,) tokens of each text, `x` (T, H)."""
     weight_type = x.dtype if x.dtype == torch.float64 else torch.float32
-    layout = Packed(counts)
+    layout = Packed(counts) if counts.numel() > 1 else Alone(position.numel(), position.device)
     protected = torch.zeros_like(position, dtype=torch.bool)
     protected[layout.start] = True
     return Tokens(
@@ -265,12 +297,12 @@ def _take(tokens: Tokens, index: Tensor, layout: Packed) -> Tokens:
     )
 
 
-def _cut(tokens: Tokens, columns: slice, layout: Padded) -> Tokens:
+def _cut(tokens: Tokens, where: slice | tuple[slice, slice], layout: Padded | Packed) -> Tokens:
     return Tokens(
-        x=tokens.x[:, columns],
-        position=tokens.position[:, columns],
-        weight=tokens.weight[:, columns],
-        log_weight=tokens.log_weight[:, columns],
-        protected=tokens.protected[:, columns],
+        x=tokens.x[where],
+        position=tokens.position[where],
+        weight=tokens.weight[where],
+        log_weight=tokens.log_weight[where],
+        protected=tokens.protected[where],
         layout=layout,
     )
