@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -12,7 +13,9 @@ from adapler import checkpoint
 from adapler.bench import peers
 from adapler.bench.ceiling import gemm_ceiling, layer_shapes
 from adapler.bench.run import PADDED, worth_timing
+from adapler.bench.singles import GROUPS, deciles, long_ones
 from adapler.cli import app
+from adapler.data.text import EncodedText
 from adapler.errors import BadModel
 from adapler.folder import check_folder
 from tests.tiny import saved_with_answers, tiny_classifier, tiny_texts
@@ -56,6 +59,10 @@ def test_the_command_times_everyone_and_writes_records(place: Path, tmp_path: Pa
     reduced = next(record for record in records if record["variant"] == f"torch, {point}")
     assert reduced["wall_vs"] == "torch, full" and reduced["wall_speedup"] > 0 and reduced["threads"] == 1
     assert reduced["flops_speedup_executed"] > 1 and reduced["method"] == "adapler" and reduced["batch"] == "token budget"
+    deciles = [record for record in records if "length decile" in record["variant"]]
+    families = {record["variant"].partition(",")[0] for record in deciles}
+    assert len(deciles) == GROUPS * len(families) and families >= {"torch", "onnx", "onnx-int8"}
+    assert all(record["unit"] == "ms/text" and record["wall_speedup"] > 0 for record in deciles)
     share = next(record for record in records if record["unit"] == "share")
     assert 0 < share["value"] < 1 and "GFLOP/s" in answer.stdout
 
@@ -64,6 +71,16 @@ def test_a_model_without_a_dial_is_told_what_to_do(place: Path, tmp_path: Path) 
     tiny_classifier().save_pretrained(tmp_path / "bare")
     refused = CliRunner().invoke(app, ["bench", str(tmp_path / "bare"), "--data", str(place / "data.jsonl")])
     assert refused.exit_code == BadModel.exit_code and "adapler dial" in refused.stderr
+
+
+def test_deciles_go_from_short_to_long_and_take_the_same_number_of_each() -> None:
+    counts = list(range(3, 103))
+    texts = [EncodedText(np.zeros(n, np.int64), np.zeros(n, np.int64), [], False) for n in reversed(counts)]
+    groups = deciles(texts, 4)
+    assert [len(group.texts) for group in groups] == [4] * GROUPS
+    assert groups[0].counts == [3, 6, 9, 12] and groups[-1].counts == [93, 96, 99, 102]
+    assert min(long_ones(texts, 4).counts) == 65 and len(long_ones(texts, 4).texts) == 8
+    assert long_ones(texts[-10:], 4).texts == []
 
 
 def test_the_ceiling_is_a_speed() -> None:

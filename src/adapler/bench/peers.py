@@ -75,6 +75,22 @@ def in_onnxruntime(model: Any, tokenizer: Any, max_length: int, folder: Path, *,
     return Peer(forward, tokenizer, max_length, "np")
 
 
+def in_openvino(model: Any, tokenizer: Any, max_length: int, folder: Path, *, threads: int) -> Peer:
+    """The same padded graph compiled by OpenVINO."""
+    import openvino
+
+    core = openvino.Core()
+    settings = {"INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32"}
+    compiled = core.compile_model(core.read_model(_graph(model, tokenizer, folder)), "CPU", settings)
+    names = {entry.get_any_name() for entry in compiled.inputs}
+
+    def forward(rows: dict[str, Any]) -> Any:
+        given = {name: np.asarray(value, dtype=np.int64) for name, value in rows.items() if name in names}
+        return compiled(given)[0]
+
+    return Peer(forward, tokenizer, max_length, "np")
+
+
 def _graph(model: Any, tokenizer: Any, folder: Path) -> Path:
     file = folder / "padded.onnx"
     if file.exists():

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import statistics
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from adapler import checkpoint
 from adapler.bench import peers
 from adapler.bench.ceiling import gemm_ceiling, layer_shapes
+from adapler.bench.singles import singles_by_length
 from adapler.classifier import Classifier
-from adapler.data.text import Text, TextEncoder
+from adapler.data.text import EncodedText, Text, TextEncoder
 from adapler.errors import BadModel
 from adapler.evaluation.outcome import run as outcome_of
 from adapler.export import EXPORTS
@@ -23,6 +24,7 @@ from adapler.export.write import export
 from adapler.folder import Folder
 from adapler.points import Dial, Operating, Point
 from adapler.records import Record
+from adapler.runtimes import RUNTIMES
 from adapler.timing import Timing, race
 
 PADDED = "transformers, padded 32"
@@ -35,6 +37,8 @@ class Contender:
     """Something that classifies texts."""
 
     name: str
+    family: str
+    """What it is one of: all of a family are held against its full length."""
     runtime: str
     method: str
     batch: str
@@ -52,31 +56,49 @@ def bench(
     task: str,
     split: str,
     seconds: float,
+    calibrate: Sequence[Text] = (),
     singles: int = 64,
     compiled: bool = False,
     say: Callable[[str], None] = lambda line: None,
 ) -> list[Record]:
-    """Time transformers, ONNX Runtime and this project's runtimes at full length and at every point of the dial."""
+    """Time transformers, ONNX Runtime and this project's runtimes at full length and at every point of the dial.
+
+    `calibrate` are texts for an 8-bit graph with fixed ranges, beside the one that takes them token by token. A fifth of
+    the time goes to texts one by one, by length.
+    """
     if folder.reduction is None or folder.reduction.dial is None:
         raise BadModel(f"{folder.path} has no operating points to time; measure them: adapler dial MODEL --data DEV")
     threads = torch.get_num_threads()
     torch.set_flush_denormal(True)
-    with tempfile.TemporaryDirectory() as scratch:
-        contenders = _contenders(folder, list(texts), Path(scratch), threads, singles, compiled, say)
-        say(f"{len(contenders)} contenders, {len(texts)} texts, {threads} threads")
-        timings = race({c.name: c.run for c in contenders}, repeats=15, seconds=seconds)
     opened = checkpoint.load(folder)
     encoder = TextEncoder(opened.tokenizer, opened.max_length)
-    tokenising = race({"tokenise": lambda: encoder(list(texts))}, repeats=5)["tokenise"].median / len(texts)
+    encoded = encoder(list(texts))
     shared = Record(
         kind="bench", task=task, backbone=str(opened.backbone.model.config.model_type), split=split, threads=threads
     )
-    ceiling = _ceiling_record(shared, opened, encoder(list(texts)), timings[OWN], tokenising)
-    return [*_records(shared, contenders, timings, tokenising), ceiling]
+    with tempfile.TemporaryDirectory() as scratch:
+        own = _own(folder, opened, Path(scratch), threads, encoder(list(calibrate)), say)
+        contenders = _contenders(folder, own, list(texts), encoded, Path(scratch), threads, singles, compiled, say)
+        say(f"{len(contenders)} contenders, {len(texts)} texts, {threads} threads")
+        timings = race({c.name: c.run for c in contenders}, repeats=15, seconds=0.8 * seconds)
+        runtimes = {family: classifier.runtime for family, classifier in own.items()}
+        trained = _trained(folder.reduction.dial)
+        alone = singles_by_length(shared, runtimes, encoded, trained.scale, each=singles // 8, seconds=0.2 * seconds)
+    tokenising = race({"tokenise": lambda: encoder(list(texts))}, repeats=5)["tokenise"].median / len(texts)
+    ceiling = _ceiling_record(shared, opened, encoded, timings[OWN], tokenising)
+    return [*_records(shared, contenders, timings, tokenising), *alone, ceiling]
 
 
 def _contenders(
-    folder: Folder, texts: list[Text], scratch: Path, threads: int, singles: int, compiled: bool, say: Callable[[str], None]
+    folder: Folder,
+    own: dict[str, Classifier],
+    texts: list[Text],
+    encoded: Sequence[EncodedText],
+    scratch: Path,
+    threads: int,
+    singles: int,
+    compiled: bool,
+    say: Callable[[str], None],
 ) -> list[Contender]:
     opened = checkpoint.load(folder)
     assert folder.reduction is not None and folder.reduction.dial is not None
@@ -84,13 +106,18 @@ def _contenders(
     made = _peers(opened, scratch, threads, compiled, say)
     found = []
     for name, peer in made.items():
-        runtime = "transformers" if "transformers" in name else "onnxruntime"
+        runtime = name.partition(" ")[0]
         cells = {"padded 32": (texts, 32, False), "sorted 32": (texts, 32, True), "batch 1": (few, 1, False)}
         for batch, (given, size, by_length) in cells.items():
             work = _partial(peer.run, given, size, by_length)
-            found.append(Contender(f"{name}, {batch}", runtime, "full", batch, work, len(given)))
-    for runtime, classifier in _own(folder, opened, scratch, threads, say).items():
-        found += _points(runtime, classifier, folder.reduction.dial, texts, few)
+            found.append(Contender(f"{name}, {batch}", name, runtime, "full", batch, work, len(given)))
+    dial = folder.reduction.dial
+    saved = {
+        point.name: outcome_of(opened.backbone, opened.reducer, encoded, scale=point.scale).speedups.flops_speedup_executed
+        for point in worth_timing(dial)
+    }
+    for family, classifier in own.items():
+        found += _points(family, classifier, dial, saved, texts, few)
     return found
 
 
@@ -106,43 +133,71 @@ def _peers(
             made[name] = peers.in_onnxruntime(model, tokenizer, limit, scratch, int8=int8, threads=threads)
     except ImportError as error:
         say(f"without ONNX Runtime ({error.name} is not installed: pip install 'adapler[onnx]')")
+    else:
+        with contextlib.suppress(ImportError):  # one more contender for those who have it
+            made["openvino"] = peers.in_openvino(model, tokenizer, limit, scratch, threads=threads)
     return made
 
 
 def _own(
-    folder: Folder, opened: checkpoint.Checkpoint, scratch: Path, threads: int, say: Callable[[str], None]
+    folder: Folder,
+    opened: checkpoint.Checkpoint,
+    scratch: Path,
+    threads: int,
+    calibrate: Sequence[EncodedText],
+    say: Callable[[str], None],
 ) -> dict[str, Classifier]:
     made = {"torch": Classifier.from_pretrained(folder, point="trained")}
-    for name in EXPORTS:
+    wanted: dict[str, tuple[str, Sequence[EncodedText] | None]] = {name: (name, None) for name in EXPORTS}
+    if calibrate:
+        wanted["onnx-int8 calibrated"] = ("onnx-int8", calibrate)
+    for family, (name, seen) in wanted.items():
         try:
-            export(opened, scratch / name, to=name)
-            made[name] = Classifier.from_pretrained(scratch / name, point="trained")
+            export(opened, scratch / family, to=name, texts=seen)
+            runtime = RUNTIMES[name].open(scratch / family, threads=threads)
+            made[family] = Classifier(runtime, opened.tokenizer, max_length=opened.max_length)
         except ImportError as error:
-            say(f"without {name} ({error.name} is not installed: pip install 'adapler[onnx]')")
+            say(f"without {family} ({error.name} is not installed: pip install 'adapler[onnx]')")
     return made
 
 
-def _points(runtime: str, classifier: Classifier, dial: Dial, texts: list[Text], few: list[Text]) -> list[Contender]:
-    """Full length and the points people would choose, under the token budget; the trained one in small batches too."""
+def _points(
+    family: str, classifier: Classifier, dial: Dial, saved: dict[str, float], texts: list[Text], few: list[Text]
+) -> list[Contender]:
+    """Full length and the points people would choose, under the token budget; the trained one in small batches too.
+
+    `saved` are the FLOPs speedups as executed, by point, on these texts.
+    """
     found = []
-    chosen = worth_timing(dial)
-    points = {"full": (0.0, 1.0)} | {p.name: (p.scale, p.flops_speedup_executed) for p in chosen}
-    trained = min(chosen, key=lambda point: abs(point.scale - 1)).name
-    for name, (scale, saved) in points.items():
-        shared = {"runtime": runtime, "method": "adapler" if scale else "full", "point": name, "flops_speedup_executed": saved}
+    scales = {"full": 0.0} | {point.name: point.scale for point in worth_timing(dial)}
+    for name, scale in scales.items():
         for batch, given, size in (
             (BUDGET, texts, len(texts)),
             ("batch 32", texts, 32),
             ("batch 8", few, 8),
             ("batch 1", few, 1),
         ):
-            if batch != BUDGET and name not in ("full", trained):
+            if batch != BUDGET and name not in ("full", _trained(dial).name):
                 continue
-            label = f"{runtime}, {name}" + ("" if batch == BUDGET else f", {batch}")
             found.append(
-                Contender(name=label, batch=batch, run=_ours(classifier, scale, given, size), count=len(given), **shared)  # type: ignore[arg-type]
+                Contender(
+                    name=f"{family}, {name}" + ("" if batch == BUDGET else f", {batch}"),
+                    family=family,
+                    runtime=classifier.runtime.name,
+                    method="adapler" if scale else "full",
+                    batch=batch,
+                    run=_ours(classifier, scale, given, size),
+                    count=len(given),
+                    point=name,
+                    flops_speedup_executed=saved.get(name, 1.0),
+                )
             )
     return found
+
+
+def _trained(dial: Dial) -> Point:
+    """The point nearest to how the model left training."""
+    return min(worth_timing(dial), key=lambda point: abs(point.scale - 1))
 
 
 def worth_timing(dial: Dial) -> list[Point]:
@@ -174,7 +229,7 @@ def _records(shared: Record, contenders: Sequence[Contender], timings: dict[str,
         timing = timings[contender.name]
         rates = [contender.count / value for value in timing.seconds]
         # Against the same runtime at full length in the same batches; the peers, against the plain padded one.
-        full = f"{contender.runtime}, full" + ("" if contender.batch == BUDGET else f", {contender.batch}")
+        full = f"{contender.family}, full" + ("" if contender.batch == BUDGET else f", {contender.batch}")
         other = next((c for c in contenders if c.name == (full if contender.point else PADDED)), None)
         ratios = (
             None
@@ -206,12 +261,13 @@ def _records(shared: Record, contenders: Sequence[Contender], timings: dict[str,
     return records
 
 
-def _ceiling_record(shared: Record, opened: checkpoint.Checkpoint, texts: Any, full: Timing, tokenising: float) -> Record:
+def _ceiling_record(
+    shared: Record, opened: checkpoint.Checkpoint, texts: Sequence[EncodedText], full: Timing, tokenising: float
+) -> Record:
     """The machine's own limit at the model's shapes, and the share of it that full length in torch reaches."""
     config = opened.backbone.model.config
-    reached_by = outcome_of(opened.backbone, None, texts)
     cost = opened.backbone.cost
-    flops = sum(cost.full(n, executed=True) for n in reached_by.counts)
+    flops = sum(cost.full(len(text.ids), executed=True) for text in texts)
     ceiling = gemm_ceiling(layer_shapes(config.hidden_size, config.intermediate_size))
     seconds = full.median - tokenising * len(texts)
     return replace(

@@ -10,6 +10,7 @@ import typer
 from adapler.cli.shared import note, open_checkpoint
 
 if TYPE_CHECKING:
+    from adapler.data.text import Text
     from adapler.records import Record
 
 _WIDEST = 40
@@ -25,6 +26,9 @@ def bench(
     count: Annotated[int, typer.Option(min=32, help="Texts to classify.")] = 512,
     threads: Annotated[int | None, typer.Option(min=1, help="Threads of every contender.  [default: all cores]")] = None,
     seconds: Annotated[float, typer.Option(min=1, help="How long to measure; whole rounds only.")] = 300.0,
+    calibrate: Annotated[
+        int, typer.Option(min=0, help="Train texts for a calibrated 8-bit graph, where the data has a train split.")
+    ] = 256,
     compiled: Annotated[bool, typer.Option("--compile", help="Also transformers under torch.compile.")] = False,
     out: Annotated[Path | None, typer.Option(help="Write the records here as JSON.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the records instead of a table.")] = False,
@@ -43,15 +47,23 @@ def bench(
     from adapler.bench.run import bench as run_bench
     from adapler.config import build_config
     from adapler.data.load import read_split
+    from adapler.errors import BadInput
     from adapler.records import write_records
 
     if threads is not None:
         torch.set_num_threads(threads)
     settings = build_config({"data": {"source": data, "text": text, "pair": pair, "label": label}}).data
     examples, _ = read_split(settings, split, checkpoint.load(folder).backbone.labels)
+    seen: list[Text] = []
+    if calibrate:
+        try:
+            seen = read_split(settings, "train", checkpoint.load(folder).backbone.labels)[0].texts[:calibrate]
+        except BadInput as error:
+            note(f"without a calibrated 8-bit graph: {error}")
     records = run_bench(
         folder,
         examples.texts[:count],
+        calibrate=seen,
         task=Path(data).name,
         split=split,
         seconds=seconds,

@@ -74,17 +74,22 @@ class TorchPacked(Runtime):
             )
 
     def workers(self) -> Executor | None:
-        if self.device.type != "cpu" or self.threads == 1:
-            return None
-        threads = torch.get_num_threads()
-        made = workers("torch", threads, _one_core)
-        torch.set_num_threads(threads)  # the workers' own number is theirs, but they set the one for later threads as well
-        return made
+        return torch_workers() if self.device.type == "cpu" else None
 
     def on_one_core(
         self, texts: Sequence[EncodedText], *, scale: NDArray[np.float32] | None, reduced: bool, trace: bool
     ) -> Answer:
         return self(texts, scale=scale, reduced=reduced, trace=trace)
+
+
+def torch_workers() -> Executor | None:
+    """A thread for each core torch has here, each of which computes by itself; None where there is one core."""
+    threads = torch.get_num_threads()
+    if threads == 1:
+        return None
+    made = workers("torch", threads, _one_core)
+    torch.set_num_threads(threads)  # the workers' own number is theirs, but they set the one for later threads as well
+    return made
 
 
 def _one_core() -> None:
