@@ -26,6 +26,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from adapler.bench.run import BUDGET
 from adapler.classifier import Classifier
 from adapler.config import build_config
 from adapler.data.load import read_split
@@ -76,10 +77,10 @@ def main(
     records = []
     with progress_for(Console(stderr=True), quiet=False) as progress:
         wanted = list(Part) if only is None else [only]
+        if Part.stream in wanted:  # first: whatever ran before would count as its memory
+            records += stream_records(shared, classifier, texts, most, progress, 1 / len(wanted))
         if Part.lengths in wanted:
             records += length_records(shared, [model, *(runtime_folder or [])], texts, seconds, progress, 1 / len(wanted))
-        if Part.stream in wanted:
-            records += stream_records(shared, classifier, texts, most, progress, 1 / len(wanted))
     out = RESULTS / f"cost-curves-{Path(data).name}.json"
     write_records(out, merged(stored(out), records))
     for record in records:
@@ -171,7 +172,7 @@ def _length_record(shared: Record, key: tuple[str, str, int], timing: Timing, co
         unit="us/token",
         spread=max(each) - min(each),
         repeats=len(each),
-        batch="token budget",
+        batch=BUDGET,
         config={"part": Part.lengths, "tokens": length},
     )
 
@@ -224,7 +225,7 @@ def stream_records(
                 n=count,
                 value=seconds,
                 unit="s",
-                batch="token budget",
+                batch=BUDGET,
                 config=config,
             )
         )
