@@ -7,21 +7,17 @@ its files in results/ (or of the code itself, for the settings). `--check` write
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 from adapler.config import Settings, TrainConfig
+from benchmarks import speed_tables
+from benchmarks.measured import MISSING, conditions, read
 
 ROOT = Path(__file__).parents[1]
-RESULTS = Path(__file__).parent / "results"
-MISSING = "*not measured yet*"
 _BLOCK = re.compile(r"(?P<open><!-- table:(?P<name>[\w-]+) -->\n).*?(?P<close><!-- end -->)", re.DOTALL)
-
-Records = list[dict[str, Any]]
 
 
 def packed() -> str:
@@ -47,7 +43,7 @@ def packed() -> str:
         lines.append(f"| {' | '.join(cells)} |")
     first = records[0]
     sample = f"{first['n']} texts of {first['config']['tokens_mean']} tokens on average ({first['task']})"
-    return "\n".join([*lines, "", f"{first['backbone']}, {sample}; {_conditions(first)}"])
+    return "\n".join([*lines, "", f"{first['backbone']}, {sample}; {conditions(first)}"])
 
 
 def proofs() -> str:
@@ -100,7 +96,7 @@ def training_speed() -> str:
         lines.append(f"| {name} | {record['value']:.1f} | {record['spread']:.1f} | {speed} |")
     shared = records[0]
     about = f"{shared['backbone']}, {shared['n']} texts of {shared['task']}"
-    return "\n".join([*lines, "", f"{about}; {_conditions(shared)}"])
+    return "\n".join([*lines, "", f"{about}; {conditions(shared)}"])
 
 
 def settings() -> str:
@@ -117,20 +113,15 @@ def settings() -> str:
 
 
 TABLES: dict[str, Callable[[], str]] = {
+    "speed": lambda: speed_tables.headline(read("bench-*.json")),
+    "bench": lambda: speed_tables.bench(read("bench-*.json")),
+    "cost-curves": lambda: speed_tables.cost_curves(read("cost-curves-*.json")),
     "packed": packed,
     "proofs": proofs,
     "training": training,
     "training-speed": training_speed,
     "settings": settings,
 }
-
-
-def read(pattern: str) -> Records:
-    """The records of every results file of that name, in order of the files' names."""
-    found: Records = []
-    for file in sorted(RESULTS.glob(pattern)):
-        found += json.loads(file.read_text(encoding="utf-8"))
-    return found
 
 
 def pages() -> Iterator[Path]:
@@ -150,16 +141,6 @@ def rendered(name: str) -> str:
 def filled(page: str) -> str:
     """A page with all of its tables made anew."""
     return _BLOCK.sub(lambda block: f"{block['open']}{rendered(block['name'])}\n{block['close']}", page)
-
-
-def _conditions(record: dict[str, Any]) -> str:
-    """What a number was measured under, in one line."""
-    versions = record.get("versions", {})
-    software = ", ".join(f"{name} {versions[name]}" for name in ("torch", "transformers") if name in versions)
-    commit = str(record.get("commit", "no commit"))
-    shown = commit[:10] + ("+changed" if commit.endswith("+changed") else "")
-    runs = f"median of {record['repeats']} interleaved repeats, {record['threads']} threads"
-    return f"{runs}; {record['machine']}; {software}; {record['date']}, {shown}."
 
 
 def main() -> None:

@@ -31,11 +31,12 @@ def bench(
     ] = 256,
     compiled: Annotated[bool, typer.Option("--compile", help="Also transformers under torch.compile.")] = False,
     out: Annotated[Path | None, typer.Option(help="Write the records here as JSON.")] = None,
+    chart: Annotated[Path | None, typer.Option(help="Write a page with charts here (HTML, nothing fetched).")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the records instead of a table.")] = False,
 ) -> None:
     """Time transformers, ONNX Runtime and adapler on the same texts and threads, in turns. Keep the machine quiet.
 
-    adapler bench runs/ag_news --data ag_news --out bench.json
+    adapler bench runs/ag_news --data ag_news --out bench.json --chart bench.html
     """
     import json
 
@@ -72,6 +73,10 @@ def bench(
     )
     if out is not None:
         write_records(out, records)
+    if chart is not None:
+        from adapler.bench.chart import write_chart
+
+        write_chart(records, chart)
     if as_json:
         typer.echo(json.dumps([record.to_dict() for record in records]))
         return

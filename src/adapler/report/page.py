@@ -45,7 +45,11 @@ def write_report(report: dict[str, Any], path: Path, *, examples: bool = True) -
 
     Parts that an older report lacks are said to be missing.
     """
-    page = _render(report, examples)
+    write_page(_render(report, examples), path)
+
+
+def write_page(page: str, path: Path) -> None:
+    """Put a page on disk, whole or not at all."""
     staging = path.with_name(path.name + ".tmp")
     try:
         with staging.open("w", encoding="utf-8", errors="replace") as stream:

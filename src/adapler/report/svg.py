@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 WIDTH, HEIGHT = 400, 240
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 14, 28, 36
-_LETTER = 6.3  # mean width of a letter at the charts' font size
+LETTER = 6.3  # mean width of a letter at the charts' font size
 _LINE = 12  # height of a line of text
 _NOTHING = Markup('<p class="quiet">No values.</p>')
 
@@ -68,38 +68,38 @@ def line_chart(
     drawn = [line for line in drawn if line.points]
     if not drawn:
         return _NOTHING
-    right = _RIGHT + max(len(line.name) for line in drawn) * _LETTER
+    right = _RIGHT + max(len(line.name) for line in drawn) * LETTER
     across = _across([x for x, _ in x_ticks], right)
     heights = [y for line in drawn for _, y in line.points]
-    up_ticks = _log_ticks(heights) if log else _ticks(heights, ceiling)
-    up = _Axis(up_ticks[0], up_ticks[-1], HEIGHT - _BOTTOM, _TOP, log)
+    up_ticks = _log_ticks(heights) if log else round_ticks(heights, ceiling)
+    up = Axis(up_ticks[0], up_ticks[-1], HEIGHT - _BOTTOM, _TOP, log)
     parts = [_frame(across, up, _thinned(x_ticks), up_ticks, x_name)]
     for number, mark in enumerate(marks):
         at, top = across(mark.x), _TOP - 5 - 12 * (number % 2)  # neighbours write on two lines
         anchor, away = ("end", -4) if at > WIDTH / 2 else ("start", 4)
-        line = Markup('<line class="mark" x1="{0}" x2="{0}" y1="{1}" y2="{2}"/>').format(at, top - 8, HEIGHT - _BOTTOM)
-        parts += [line, _text(at + away, top, mark.text, anchor, "small")]
-    for drawing in drawn:
-        spots = [(across(x), up(y)) for x, y in drawing.points]
-        parts.append(_polyline(spots, drawing.strength))
+        upright = Markup('<line class="mark" x1="{0}" x2="{0}" y1="{1}" y2="{2}"/>').format(at, top - 8, HEIGHT - _BOTTOM)
+        parts += [upright, words(at + away, top, mark.text, anchor, "small")]
+    for line in drawn:
+        spots = [(across(x), up(y)) for x, y in line.points]
+        parts.append(_polyline(spots, line.strength))
         parts += [
             Markup('<circle class="dot" cx="{}" cy="{}" r="2.5" opacity="{}"><title>{}</title></circle>').format(
-                x, y, drawing.strength, f"{drawing.name} {value:.4g}".strip()
+                x, y, line.strength, f"{line.name} {value:.4g}".strip()
             )
-            for (x, y), (_, value) in zip(spots, drawing.points, strict=True)
+            for (x, y), (_, value) in zip(spots, line.points, strict=True)
         ]
     parts += _end_labels([(across(line.points[-1][0]), up(line.points[-1][1]), line.name) for line in drawn])
-    return _svg(label, parts)
+    return drawing(label, parts)
 
 
 def bar_chart(label: str, values: Sequence[float], full: float | None, x_name: str) -> Markup:
     """A bar for each of `values`, numbered from 1, each in front of a pale one of height `full`."""
     if not values:
         return _NOTHING
-    ticks = _ticks([0.0, *values, *([] if full is None else [full])])
-    up = _Axis(ticks[0], ticks[-1], HEIGHT - _BOTTOM, _TOP)
+    ticks = round_ticks([0.0, *values, *([] if full is None else [full])])
+    up = Axis(ticks[0], ticks[-1], HEIGHT - _BOTTOM, _TOP)
     pitch = (WIDTH - _LEFT - _RIGHT) / len(values)
-    across = _Axis(0.5, len(values) + 0.5, _LEFT, WIDTH - _RIGHT)
+    across = Axis(0.5, len(values) + 0.5, _LEFT, WIDTH - _RIGHT)
     numbers = [(float(layer), str(layer)) for layer in range(1, len(values) + 1)]
     parts = [_frame(across, up, _thinned(numbers), ticks, x_name)]
     bar = Markup('<rect class="{}" x="{}" y="{}" width="{}" height="{}"><title>{}</title></rect>')
@@ -108,9 +108,9 @@ def bar_chart(label: str, values: Sequence[float], full: float | None, x_name: s
         if full is not None:
             parts.append(bar.format("ghost", left, up(full), width, round(up(0) - up(full), 1), f"full length: {full:.1f}"))
         parts.append(bar.format("bar", left, up(value), width, round(up(0) - up(value), 1), f"layer {layer}: {value:.1f}"))
-        if pitch >= len(f"{value:.1f}") * _LETTER - 2:
-            parts.append(_text(across(layer), up(value) - 4, f"{value:.1f}", "middle", "small"))
-    return _svg(label, parts)
+        if pitch >= len(f"{value:.1f}") * LETTER - 2:
+            parts.append(words(across(layer), up(value) - 4, f"{value:.1f}", "middle", "small"))
+    return drawing(label, parts)
 
 
 def curve_chart(label: str, spots: Sequence[Spot], x_name: str, *, ceiling: float = math.inf) -> Markup:
@@ -118,9 +118,9 @@ def curve_chart(label: str, spots: Sequence[Spot], x_name: str, *, ceiling: floa
     shown = [spot for spot in spots if _drawable((spot.x, spot.y), log=False)]
     if not shown:
         return _NOTHING
-    x_ticks, y_ticks = _ticks([spot.x for spot in shown]), _ticks([spot.y for spot in shown], ceiling)
-    across = _Axis(x_ticks[0], x_ticks[-1], _LEFT, WIDTH - _RIGHT)
-    up = _Axis(y_ticks[0], y_ticks[-1], HEIGHT - _BOTTOM, _TOP)
+    x_ticks, y_ticks = round_ticks([spot.x for spot in shown]), round_ticks([spot.y for spot in shown], ceiling)
+    across = Axis(x_ticks[0], x_ticks[-1], _LEFT, WIDTH - _RIGHT)
+    up = Axis(y_ticks[0], y_ticks[-1], HEIGHT - _BOTTOM, _TOP)
     parts = [_frame(across, up, [(tick, f"{tick:g}x") for tick in x_ticks], y_ticks, x_name)]
     joined = [(across(spot.x), up(spot.y)) for spot in shown if spot.kind != "full"]
     parts.append(_polyline(joined, 1.0))
@@ -137,12 +137,12 @@ def curve_chart(label: str, spots: Sequence[Spot], x_name: str, *, ceiling: floa
         if box is not None:
             taken.append(box)
             style = "small" if spot.kind == "point" else "strong"
-            parts.append(_text(round(box.left, 1), round(box.bottom - 3, 1), spot.label, "start", style))
-    return _svg(label, parts)
+            parts.append(words(round(box.left, 1), round(box.bottom - 3, 1), spot.label, "start", style))
+    return drawing(label, parts)
 
 
 @dataclass(frozen=True)
-class _Axis:
+class Axis:
     """From values to places on the drawing."""
 
     low: float
@@ -167,23 +167,25 @@ class _Box:
         return self.left < other.right and other.left < self.right and self.top < other.bottom and other.top < self.bottom
 
 
-def _svg(label: str, parts: Sequence[Markup]) -> Markup:
-    opening = Markup('<svg viewBox="0 0 {} {}" role="img" aria-label="{}">').format(WIDTH, HEIGHT, label)
+def drawing(label: str, parts: Sequence[Markup], width: int = WIDTH, height: int = HEIGHT) -> Markup:
+    """Parts as one picture that says what it shows."""
+    opening = Markup('<svg viewBox="0 0 {} {}" role="img" aria-label="{}">').format(width, height, label)
     return opening + Markup("").join(parts) + Markup("</svg>")
 
 
-def _frame(across: _Axis, up: _Axis, x_ticks: Sequence[Tick], y_ticks: Sequence[float], x_name: str) -> Markup:
+def _frame(across: Axis, up: Axis, x_ticks: Sequence[Tick], y_ticks: Sequence[float], x_name: str) -> Markup:
     """Grid lines and the numbers at both axes."""
     line = Markup('<line class="grid" x1="{}" x2="{}" y1="{}" y2="{}"/>')
     parts = []
     for tick in y_ticks:
-        parts += [line.format(_LEFT, across.end, up(tick), up(tick)), _text(_LEFT - 6, up(tick) + 4, _number(tick), "end")]
-    parts += [_text(across(at), HEIGHT - _BOTTOM + 15, name, "middle") for at, name in x_ticks]
-    parts.append(_text(round((_LEFT + across.end) / 2, 1), HEIGHT - 4, x_name, "middle", "small"))
+        parts += [line.format(_LEFT, across.end, up(tick), up(tick)), words(_LEFT - 6, up(tick) + 4, _number(tick), "end")]
+    parts += [words(across(at), HEIGHT - _BOTTOM + 15, name, "middle") for at, name in x_ticks]
+    parts.append(words(round((_LEFT + across.end) / 2, 1), HEIGHT - 4, x_name, "middle", "small"))
     return Markup("").join(parts)
 
 
-def _text(x: float, y: float, content: str, anchor: str, style: str = "") -> Markup:
+def words(x: float, y: float, content: str, anchor: str, style: str = "") -> Markup:
+    """A line of text; `anchor` says which part of it stands at x."""
     text = Markup('<text x="{}" y="{}" text-anchor="{}" class="{}">{}</text>')
     return text.format(round(x, 1), round(y, 1), anchor, style, content)
 
@@ -193,11 +195,11 @@ def _polyline(spots: Sequence[Point], strength: float) -> Markup:
     return Markup('<polyline class="line" points="{}" opacity="{}"/>').format(path, strength)
 
 
-def _across(places: Sequence[float], right: float) -> _Axis:
+def _across(places: Sequence[float], right: float) -> Axis:
     """The horizontal axis over `places`; a single one stands in the middle."""
     low, high = min(places), max(places)
     widened = 0.5 if low == high else 0.0
-    return _Axis(low - widened, high + widened, _LEFT + 6, round(WIDTH - right - 6, 1))
+    return Axis(low - widened, high + widened, _LEFT + 6, round(WIDTH - right - 6, 1))
 
 
 def _end_labels(ends: Sequence[tuple[float, float, str]]) -> list[Markup]:
@@ -207,7 +209,7 @@ def _end_labels(ends: Sequence[tuple[float, float, str]]) -> list[Markup]:
     labels, floor = [], float(HEIGHT - _BOTTOM + 4)
     for y, x, name in named[::step]:
         floor = min(y + 4, floor)
-        labels.append(_text(x + 8, floor, name, "start", "small"))
+        labels.append(words(x + 8, floor, name, "start", "small"))
         floor -= _LINE
     return labels
 
@@ -227,7 +229,7 @@ def _box_around(x: float, y: float, half: float) -> _Box:
 
 def _room(x: float, y: float, label: str, taken: Sequence[_Box]) -> _Box | None:
     """A place for a label near (x, y) that meets nothing, or None."""
-    width = len(label) * _LETTER
+    width = len(label) * LETTER
     for left, top in (
         (x - width / 2, y - 9 - _LINE),
         (x - width / 2, y + 8),
@@ -247,7 +249,7 @@ def _room(x: float, y: float, label: str, taken: Sequence[_Box]) -> _Box | None:
     return None
 
 
-def _ticks(values: Sequence[float], ceiling: float = math.inf) -> list[float]:
+def round_ticks(values: Sequence[float], ceiling: float = math.inf) -> list[float]:
     """Round numbers, about five, that enclose the values; none above `ceiling`, itself round."""
     low, high = min(values), max(values)
     least = 0.005 * max(abs(low), abs(high)) or 1.0  # finer steps would need more digits than there is room for
