@@ -8,9 +8,6 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, overload
 
-import numpy as np
-from numpy.typing import NDArray
-
 from adapler import doctor
 from adapler.data.text import WINDOW_TEXTS, EncodedText, Text, TextEncoder, as_text, budget_batches, windows
 from adapler.doctor import Diagnosis
@@ -19,7 +16,7 @@ from adapler.folder import Folder
 from adapler.hub import locate
 from adapler.memory import give_back
 from adapler.points import Dial, Operating, operating
-from adapler.prediction import Prediction
+from adapler.prediction import Prediction, predictions
 from adapler.runtimes import RUNTIMES
 from adapler.runtimes.base import Answer, Runtime
 from adapler.runtimes.exported import Exported, check_exported, is_exported
@@ -273,8 +270,8 @@ class Classifier:
             return self._predict_window([as_text(texts, 0)], how)[0]
         if not isinstance(texts, Iterable):
             as_text(texts, 0)  # neither a text nor a collection of texts: the same typed error
-        predictions = self._stream(texts, how)
-        return list(predictions) if hasattr(texts, "__len__") else predictions
+        answers = self._stream(texts, how)
+        return list(answers) if hasattr(texts, "__len__") else answers
 
     def _stream(self, texts: Iterable[object], how: Operating) -> Iterator[Prediction]:
         for window in windows(texts):
@@ -298,43 +295,16 @@ class Classifier:
         budget = self.token_budget or self.runtime.budget(sum(counts), reduced=not whole)
         batches = budget_batches(counts, budget, even=EVEN if whole else None)
         texts = [[encoded[index] for index in batch] for batch in batches]
-        predictions: dict[int, Prediction] = {}
+        found: dict[int, Prediction] = {}
         for batch, given, answer in zip(batches, texts, self.runtime.each(texts, scale=scale, reduced=scale != 0), strict=True):
-            predictions |= zip(batch, self._predictions(given, answer, full=scale == 0), strict=True)
-        return [predictions[index] for index in range(len(encoded))]
+            found |= zip(batch, self._predictions(given, answer, full=scale == 0), strict=True)
+        return [found[index] for index in range(len(encoded))]
 
     def _predictions(self, batch: Sequence[EncodedText], answer: Answer, *, full: bool) -> Iterator[Prediction]:
-        assert answer.depths is not None  # asked for
-        probabilities = _probabilities(answer.logits.astype(np.float64), self.runtime.problem_type)
-        ends = np.cumsum([len(text.ids) for text in batch])[:-1]
-        rows = zip(batch, probabilities, answer.lengths.tolist(), np.split(answer.depths, ends), strict=True)
-        for text, row, lengths, depth in rows:
-            best, whole = int(row.argmax()), self._full(len(depth))
-            yield Prediction(
-                label=self.labels[best],
-                score=float(row[best]),
-                scores=dict(zip(self.labels, row.tolist(), strict=True)),
-                tokens=text.tokens,
-                depths=depth.tolist(),
-                lengths=lengths,
-                flops=whole if full else self.cost.reduced(len(depth), lengths),
-                flops_full=whole,
-                truncated=text.truncated,
-            )
+        return predictions(batch, answer, self.runtime, self._full, full=full)
 
 
 def _in_torch(model: Any, reducer: Reducer | None, device: str | torch.device) -> TorchPacked:
     from adapler.runtimes.torch_packed import TorchPacked
 
     return TorchPacked(model, reducer, device)
-
-
-def _probabilities(logits: NDArray[np.float64], problem_type: str | None) -> NDArray[np.float64]:
-    """As transformers' pipeline: sigmoid for several or a single label, raw values for a regression, else softmax."""
-    if problem_type == "regression":
-        return logits
-    if problem_type == "multi_label_classification" or logits.shape[-1] == 1:
-        return 0.5 * (1 + np.tanh(0.5 * logits))  # the sigmoid, without overflow
-    grown = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    shares: NDArray[np.float64] = grown / grown.sum(axis=-1, keepdims=True)
-    return shares
