@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from adapler.data.keep import Keep
 from adapler.errors import BadConfig, BadInput, BadModel
 from adapler.safefile import reason
 
@@ -32,6 +33,8 @@ class EncodedText:
     """Segment of each token: 1 on the second text of a pair where the family tells them apart."""
     tokens: list[str]
     truncated: bool
+    keep: NDArray[np.bool_] | None = None
+    """Per token, whether it must stay to the end; None where none must but the first."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +73,11 @@ class TextEncoder:
     """A fast tokenizer fixed to one maximum length. Unlike transformers' wrapper it keeps no state between calls, so
     threads may share it."""
 
-    def __init__(self, tokenizer: Any, max_length: int) -> None:
-        """`tokenizer` is a transformers fast tokenizer, or a plain one; `max_length` counts special tokens."""
+    def __init__(self, tokenizer: Any, max_length: int, *, keep: Keep | None = None) -> None:
+        """`tokenizer` is a transformers fast tokenizer, or a plain one; `max_length` counts special tokens.
+
+        The tokens of what `keep` finds are marked to stay.
+        """
         plain = tokenizer if isinstance(tokenizer, PlainTokenizer) else PlainTokenizer.of(tokenizer)
         self._whole, self._cutting = plain.engine(), plain.engine()
         added = self._cutting.num_special_tokens_to_add(is_pair=True)
@@ -81,6 +87,7 @@ class TextEncoder:
         self._cuts_ends = plain.truncation_side == "right"
         self._names = _names(self._whole)
         self._typed = plain.typed
+        self._keep = keep
         self.max_length = max_length
 
     @property
@@ -90,34 +97,37 @@ class TextEncoder:
 
     def __call__(self, texts: Sequence[Text]) -> list[EncodedText]:
         """Texts and pairs may be mixed. Truncation is longest-first for pairs, as transformers does it."""
+        clean = [_clean(text) if isinstance(text, str) else (_clean(text[0]), _clean(text[1])) for text in texts]
+        return [self._encoded(text, encoding) for text, encoding in zip(clean, self._encodings(clean), strict=True)]
+
+    def _encodings(self, texts: Sequence[Text]) -> list[Any]:
+        # Offsets cost a third of the time, so they are made only where they are read; nor does the fast way name the tokens.
+        encode = self._cutting.encode_batch_fast if self._keep is None else self._cutting.encode_batch
         try:
-            # Without offsets, which nobody reads here and which cost a third of the time; nor does it name the tokens.
-            encodings = self._cutting.encode_batch_fast([self._prepared(text) for text in texts])
+            return list(encode([self._prepared(text) for text in texts]))
         except (KeyboardInterrupt, SystemExit, MemoryError):
             raise
         except BaseException as error:  # the library's own errors, and its panics, which are not even `Exception`s
             raise BadModel(
                 f"the tokenizer cannot read a text ({reason(error)[:200]}); save the model's own tokenizer again"
             ) from error
-        return [self._encoded(encoding) for encoding in encodings]
 
-    def _encoded(self, encoding: Any) -> EncodedText:
+    def _encoded(self, text: Text, encoding: Any) -> EncodedText:
         ids = np.array(encoding.ids, dtype=np.int64)
         return EncodedText(
             ids=ids,
             types=np.array(encoding.type_ids, dtype=np.int64) * self._typed,
             tokens=self._names[ids].tolist(),
             truncated=bool(encoding.overflowing),
+            # Sought in the whole text: what is cut off may be the rest of a phrase, or show that a word goes on.
+            keep=None if self._keep is None else self._keep.covered((text,) if isinstance(text, str) else text, encoding),
         )
 
     def _prepared(self, text: Text) -> Text:
-        if isinstance(text, str):
-            return _clean(text)
-        first, second = _clean(text[0]), _clean(text[1])
-        if self._cuts_ends and len(first) + len(second) > _LONG_PAIR * self.max_length:
+        if isinstance(text, tuple) and self._cuts_ends and len(text[0]) + len(text[1]) > _LONG_PAIR * self.max_length:
             # The tokenizer builds every combination of both overflows: seconds for two long texts, minutes for longer.
-            return self._heads(first, second)
-        return first, second
+            return self._heads(*text)
+        return text
 
     def _heads(self, first: str, second: str) -> tuple[str, str]:
         """Both texts without words that truncation drops whole. The longer stays the longer: an odd token left is its own."""
@@ -152,6 +162,13 @@ def _word_end(encoding: Any, index: int) -> int:
 
 def _head(text: str, encoding: Any, count: int) -> str:
     return text if count == len(encoding) else text[: encoding.offsets[count - 1][1]]
+
+
+def protected(batch: Sequence[EncodedText]) -> NDArray[np.bool_] | None:
+    """Which of a batch's tokens, end to end, must stay to the end; None where no text says so of any."""
+    if all(text.keep is None for text in batch):
+        return None
+    return np.concatenate([np.zeros(len(text.ids), dtype=np.bool_) if text.keep is None else text.keep for text in batch])
 
 
 def as_text(item: object, index: int) -> Text:
