@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, overload
 
 from adapler import doctor
+from adapler.data.keep import AlwaysKeep, keeper
 from adapler.data.text import WINDOW_TEXTS, EncodedText, Text, TextEncoder, as_text, budget_batches, windows
 from adapler.doctor import Diagnosis
 from adapler.errors import BadConfig, BadModel
@@ -49,10 +50,12 @@ class Classifier:
         token_budget: int | None = None,
         device: str | torch.device = "cpu",
         dial: Dial | None = None,
+        always_keep: AlwaysKeep | None = None,
     ) -> None:
         """`model` is a transformers sequence classifier (or a view of one), `tokenizer` its fast tokenizer.
 
-        Or `model` is a `Runtime`, which has its reducer and device already.
+        Or `model` is a `Runtime`, which has its reducer and device already. No layer drops a token of what `always_keep`
+        names: words or phrases, found whole and in any case, or a compiled pattern, or a list of both.
         """
         self.runtime: Runtime = model if isinstance(model, Runtime) else _in_torch(model, reducer, device)
         longest = self.runtime.longest
@@ -75,7 +78,10 @@ class Classifier:
         self.labels = self.runtime.labels
         self.cost = self.runtime.cost
         self._full = cache(self.cost.full)
-        self._encoder = TextEncoder(tokenizer, self.max_length)
+        keep = keeper(always_keep)
+        if keep is not None:
+            self.runtime.check_keeps()
+        self._encoder = TextEncoder(tokenizer, self.max_length, keep=keep)
 
     @classmethod
     def from_pretrained(
@@ -90,16 +96,17 @@ class Classifier:
         speedup: float | None = None,
         max_latency_ms: float | None = None,
         escalate: float | None = None,
+        always_keep: AlwaysKeep | None = None,
     ) -> Classifier:
         """Open a model folder (checked already or not) or hub id: reduced where it holds a reduction, else at full length.
 
         A folder that `adapler export` wrote opens too, without torch. `point` (by name), `max_loss` (points of dev score),
         `speedup` (at least so many times fewer FLOPs), `max_latency_ms` and `escalate` choose among the operating points
-        that were measured; see `operate`.
+        that were measured; see `operate`. `always_keep` is as for the constructor.
         """
         if not isinstance(path, Folder | Exported):
             path = locate(path)
-        opened = cls._open(path, max_length, token_budget, device)
+        opened = cls._open(path, max_length, token_budget, device, always_keep)
         opened.digest = doctor.digest_of(path if isinstance(path, Path) else path.path)
         if opened.digest is not None and opened.dial is not None:
             opened.diagnosis = doctor.recall(opened.digest, opened.runtime.name, opened.runtime.threads)
@@ -113,6 +120,7 @@ class Classifier:
         max_length: int | None,
         token_budget: int | None,
         device: str | torch.device,
+        always_keep: AlwaysKeep | None,
     ) -> Classifier:
         if isinstance(path, Exported) or (isinstance(path, Path) and is_exported(path)):
             exported = path if isinstance(path, Exported) else check_exported(path)
@@ -120,7 +128,14 @@ class Classifier:
                 raise BadConfig(f"an exported model runs on cpu, got device {str(device)!r}; open the checkpoint instead")
             runtime = RUNTIMES[exported.runtime](exported)
             read = exported.max_length if max_length is None else max_length
-            return cls(runtime, exported.tokenizer, max_length=read, token_budget=token_budget, dial=exported.dial)
+            return cls(
+                runtime,
+                exported.tokenizer,
+                max_length=read,
+                token_budget=token_budget,
+                dial=exported.dial,
+                always_keep=always_keep,
+            )
         from adapler import checkpoint
         from adapler.runtimes.torch_packed import usable_device
 
@@ -133,6 +148,7 @@ class Classifier:
             token_budget=token_budget,
             device=device,
             dial=opened.dial,
+            always_keep=always_keep,
         )
 
     def operate(
