@@ -16,6 +16,9 @@ from adapler.errors import BadConfig
 AlwaysKeep = Sequence[str | re.Pattern[str]] | re.Pattern[str]
 """Words or phrases, found whole and in any case, and patterns, found as they are written."""
 
+Found = list[NDArray[np.int64] | None]
+"""Of each text, at each place, how many characters before it are under a match; None where none is."""
+
 _MARKS = range(ord("\u0300"), 0x1F000)
 """Where all characters lie that go on top of others, but for rare selectors of a glyph's variant."""
 
@@ -42,29 +45,33 @@ class Keep:
         self._patterns = [item for item in items if isinstance(item, re.Pattern)]
         self._words = _whole_words(words) if words else None
 
-    def covered(self, texts: Sequence[str], encoding: Any) -> NDArray[np.bool_] | None:
-        """Per token of a tokenizers encoding, whether a match covers one of its characters; None where that is none.
-
-        `texts` holds one text, or the two of a pair; the encoding may be of less than the whole text, from its beginning.
-        """
-        found = [_marked(self._spans(text), len(text)) for text in texts]
-        if not any(marks is not None for marks in found):
-            return None
-        start, end = np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2).T
-        # Special tokens belong to no text.
-        owner = np.array([-1 if number is None else number for number in encoding.sequence_ids], dtype=np.int64)
-        keep = np.zeros(len(owner), dtype=np.bool_)
-        for number, marks in enumerate(found):
-            if marks is not None:
-                own = owner == number
-                keep[own] = marks[end[own]] > marks[start[own]]
-        return keep if keep.any() else None
+    def find(self, texts: Sequence[str]) -> Found:
+        """Where they are in a text, or in both of a pair."""
+        return [_marked(self._spans(text), len(text)) for text in texts]
 
     def _spans(self, text: str) -> Iterator[tuple[int, int]]:
         if self._words is not None:
             yield from (match.span(1) for match in self._words.finditer(text))
         for pattern in self._patterns:
             yield from (match.span() for match in pattern.finditer(text))
+
+
+def covered(found: Found, encoding: Any) -> NDArray[np.bool_] | None:
+    """Per token of a tokenizers encoding, whether a match covers one of its characters; None where that is none.
+
+    The encoding may be of less than the whole text, as long as its offsets count from the text's beginning.
+    """
+    if all(marks is None for marks in found):
+        return None
+    start, end = np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2).T
+    # Special tokens belong to no text.
+    owner = np.array([-1 if number is None else number for number in encoding.sequence_ids], dtype=np.int64)
+    keep = np.zeros(len(owner), dtype=np.bool_)
+    for number, marks in enumerate(found):
+        if marks is not None:
+            own = owner == number
+            keep[own] = marks[end[own]] > marks[start[own]]
+    return keep if keep.any() else None
 
 
 def keeper(wanted: AlwaysKeep | None) -> Keep | None:
@@ -113,7 +120,7 @@ def _marks() -> str:
 
 
 def _marked(spans: Iterable[tuple[int, int]], length: int) -> NDArray[np.int64] | None:
-    """At each place, how many characters before it are under a match; None where none is. Empty matches cover nothing."""
+    """As in `Found`, of one text. Empty matches cover nothing."""
     covering = [(start, end) for start, end in spans if start < end]
     if not covering:
         return None
