@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, overload
 
@@ -17,7 +18,7 @@ from adapler.folder import Folder
 from adapler.hub import locate
 from adapler.memory import give_back
 from adapler.points import Dial, Operating, operating
-from adapler.prediction import Prediction, predictions
+from adapler.prediction import Prediction, combined, predictions
 from adapler.runtimes import RUNTIMES
 from adapler.runtimes.base import Answer, Runtime
 from adapler.runtimes.exported import Exported, check_exported, is_exported
@@ -51,11 +52,13 @@ class Classifier:
         device: str | torch.device = "cpu",
         dial: Dial | None = None,
         always_keep: AlwaysKeep | None = None,
+        stride: int | None = None,
     ) -> None:
         """`model` is a transformers sequence classifier (or a view of one), `tokenizer` its fast tokenizer.
 
         Or `model` is a `Runtime`, which has its reducer and device already. No layer drops a token of what `always_keep`
-        names: words or phrases, found whole and in any case, or a compiled pattern, or a list of both.
+        names: words or phrases, found whole and in any case, or a compiled pattern, or a list of both. With `stride` a text
+        (not a pair) past `max_length` is read in windows that share so many tokens, and their mean is the answer.
         """
         self.runtime: Runtime = model if isinstance(model, Runtime) else _in_torch(model, reducer, device)
         longest = self.runtime.longest
@@ -81,7 +84,7 @@ class Classifier:
         keep = keeper(always_keep)
         if keep is not None:
             self.runtime.check_keeps()
-        self._encoder = TextEncoder(tokenizer, self.max_length, keep=keep)
+        self._encoder = TextEncoder(tokenizer, self.max_length, keep=keep, stride=stride)
 
     @classmethod
     def from_pretrained(
@@ -97,16 +100,17 @@ class Classifier:
         max_latency_ms: float | None = None,
         escalate: float | None = None,
         always_keep: AlwaysKeep | None = None,
+        stride: int | None = None,
     ) -> Classifier:
         """Open a model folder (checked already or not) or hub id: reduced where it holds a reduction, else at full length.
 
         A folder that `adapler export` wrote opens too, without torch. `point` (by name), `max_loss` (points of dev score),
         `speedup` (at least so many times fewer FLOPs), `max_latency_ms` and `escalate` choose among the operating points
-        that were measured; see `operate`. `always_keep` is as for the constructor.
+        that were measured; see `operate`. `always_keep` and `stride` are as for the constructor.
         """
         if not isinstance(path, Folder | Exported):
             path = locate(path)
-        opened = cls._open(path, max_length, token_budget, device, always_keep)
+        opened = cls._open(path, max_length, token_budget, device, always_keep, stride)
         opened.digest = doctor.digest_of(path if isinstance(path, Path) else path.path)
         if opened.digest is not None and opened.dial is not None:
             opened.diagnosis = doctor.recall(opened.digest, opened.runtime.name, opened.runtime.threads)
@@ -121,6 +125,7 @@ class Classifier:
         token_budget: int | None,
         device: str | torch.device,
         always_keep: AlwaysKeep | None,
+        stride: int | None,
     ) -> Classifier:
         if isinstance(path, Exported) or (isinstance(path, Path) and is_exported(path)):
             exported = path if isinstance(path, Exported) else check_exported(path)
@@ -135,6 +140,7 @@ class Classifier:
                 token_budget=token_budget,
                 dial=exported.dial,
                 always_keep=always_keep,
+                stride=stride,
             )
         from adapler import checkpoint
         from adapler.runtimes.torch_packed import usable_device
@@ -149,6 +155,7 @@ class Classifier:
             device=device,
             dial=opened.dial,
             always_keep=always_keep,
+            stride=stride,
         )
 
     def operate(
@@ -296,14 +303,19 @@ class Classifier:
                 give_back()
 
     def _predict_window(self, window: Sequence[Text], how: Operating) -> list[Prediction]:
-        encoded = self._encoder(window)
-        answers = self._predict(encoded, how.scale)
+        parts = self._encoder.parts(window)
+        answers = self._answers(parts, how.scale)
         if how.escalate is not None:
             unsure = [index for index, answer in enumerate(answers) if answer.score < how.escalate]
-            again = self._predict([encoded[index] for index in unsure], how.careful)
+            again = self._answers([parts[index] for index in unsure], how.careful)
             for index, answer in zip(unsure, again, strict=True):
                 answers[index] = replace(answer, flops=answer.flops + answers[index].flops, escalated=True)
         return answers
+
+    def _answers(self, parts: Sequence[Sequence[EncodedText]], scale: float | None) -> list[Prediction]:
+        """One a text, whose parts run in batches with all others."""
+        answers = iter(self._predict([part for text in parts for part in text], scale))
+        return [combined(list(islice(answers, len(text)))) for text in parts]
 
     def _predict(self, encoded: Sequence[EncodedText], scale: float | None) -> list[Prediction]:
         whole = scale == 0 or not self.cost.predictors

@@ -34,6 +34,9 @@ class Prediction:
     """Whether the text was longer than the model's limit and its end was not read."""
     escalated: bool = False
     """Whether a fast answer was too unsure and this is the careful one; `flops` counts both."""
+    windows: int = 1
+    """In how many pieces a text past the limit was read. Of several, `scores` are the means, tokens stand end to end, and
+    lengths and FLOPs are sums."""
 
     @property
     def kept(self) -> list[list[int]]:
@@ -71,6 +74,27 @@ def predictions(
             flops_full=whole,
             truncated=text.truncated,
         )
+
+
+def combined(parts: Sequence[Prediction]) -> Prediction:
+    """The answer for a text out of those for its windows."""
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+    scores = {label: sum(part.scores[label] for part in parts) / len(parts) for label in first.scores}
+    label = max(scores, key=lambda each: scores[each])
+    return Prediction(
+        label=label,
+        score=scores[label],
+        scores=scores,
+        tokens=[token for part in parts for token in part.tokens],
+        depths=[depth for part in parts for depth in part.depths],
+        lengths=[sum(layer) for layer in zip(*(part.lengths for part in parts), strict=True)],
+        flops=sum(part.flops for part in parts),
+        flops_full=sum(part.flops_full for part in parts),
+        truncated=any(part.truncated for part in parts),
+        windows=len(parts),
+    )
 
 
 def probabilities(logits: NDArray[np.float64], problem_type: str | None) -> NDArray[np.float64]:

@@ -86,6 +86,9 @@ def predict(
     always_keep: Annotated[
         list[str] | None, typer.Option(metavar="WORD", help="Never drop it. Repeatable; a pattern as /REGEX/.")
     ] = None,
+    stride: Annotated[
+        int | None, typer.Option(min=0, help="Read longer texts in windows that share so many tokens.  [default: cut]")
+    ] = None,
     device: Annotated[str, typer.Option(help="A torch device.")] = "cpu",
     tokens: Annotated[bool, typer.Option("--tokens", help="Also each text's tokens and which entered each layer.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="With --out: a summary on standard output.")] = False,
@@ -129,6 +132,7 @@ def predict(
             speedup=speedup,
             escalate=escalate,
             always_keep=named,
+            stride=stride,
         )
         write = _csv_rows(output, classifier.labels) if to is To.csv else _json_rows(output, tokens)
         summary = Summary()
@@ -172,6 +176,7 @@ def _json_rows(output: Output, tokens: bool) -> Callable[[Prediction], None]:
             "flops": prediction.flops,
             "flops_full": prediction.flops_full,
             "truncated": prediction.truncated,
+            "windows": prediction.windows,
         }
         if tokens:
             row |= {"tokens": prediction.tokens, "kept": prediction.kept}
