@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, overload
 
-import numpy as np
-from numpy.typing import NDArray
-
 from adapler import doctor
+from adapler.data.keep import AlwaysKeep, keeper
 from adapler.data.text import WINDOW_TEXTS, EncodedText, Text, TextEncoder, as_text, budget_batches, windows
 from adapler.doctor import Diagnosis
 from adapler.errors import BadConfig, BadModel
@@ -19,7 +18,7 @@ from adapler.folder import Folder
 from adapler.hub import locate
 from adapler.memory import give_back
 from adapler.points import Dial, Operating, operating
-from adapler.prediction import Prediction
+from adapler.prediction import Prediction, combined, predictions
 from adapler.runtimes import RUNTIMES
 from adapler.runtimes.base import Answer, Runtime
 from adapler.runtimes.exported import Exported, check_exported, is_exported
@@ -52,10 +51,14 @@ class Classifier:
         token_budget: int | None = None,
         device: str | torch.device = "cpu",
         dial: Dial | None = None,
+        always_keep: AlwaysKeep | None = None,
+        stride: int | None = None,
     ) -> None:
         """`model` is a transformers sequence classifier (or a view of one), `tokenizer` its fast tokenizer.
 
-        Or `model` is a `Runtime`, which has its reducer and device already.
+        Or `model` is a `Runtime`, which has its reducer and device already. No layer drops a token of what `always_keep`
+        names: words or phrases, found whole and in any case, or a compiled pattern, or a list of both. With `stride` a text
+        (not a pair) past `max_length` is read in windows that share so many tokens, and their mean is the answer.
         """
         self.runtime: Runtime = model if isinstance(model, Runtime) else _in_torch(model, reducer, device)
         longest = self.runtime.longest
@@ -78,7 +81,10 @@ class Classifier:
         self.labels = self.runtime.labels
         self.cost = self.runtime.cost
         self._full = cache(self.cost.full)
-        self._encoder = TextEncoder(tokenizer, self.max_length)
+        keep = keeper(always_keep)
+        if keep is not None:
+            self.runtime.check_keeps()
+        self._encoder = TextEncoder(tokenizer, self.max_length, keep=keep, stride=stride)
 
     @classmethod
     def from_pretrained(
@@ -93,16 +99,18 @@ class Classifier:
         speedup: float | None = None,
         max_latency_ms: float | None = None,
         escalate: float | None = None,
+        always_keep: AlwaysKeep | None = None,
+        stride: int | None = None,
     ) -> Classifier:
         """Open a model folder (checked already or not) or hub id: reduced where it holds a reduction, else at full length.
 
         A folder that `adapler export` wrote opens too, without torch. `point` (by name), `max_loss` (points of dev score),
         `speedup` (at least so many times fewer FLOPs), `max_latency_ms` and `escalate` choose among the operating points
-        that were measured; see `operate`.
+        that were measured; see `operate`. `always_keep` and `stride` are as for the constructor.
         """
         if not isinstance(path, Folder | Exported):
             path = locate(path)
-        opened = cls._open(path, max_length, token_budget, device)
+        opened = cls._open(path, max_length, token_budget, device, always_keep, stride)
         opened.digest = doctor.digest_of(path if isinstance(path, Path) else path.path)
         if opened.digest is not None and opened.dial is not None:
             opened.diagnosis = doctor.recall(opened.digest, opened.runtime.name, opened.runtime.threads)
@@ -116,6 +124,8 @@ class Classifier:
         max_length: int | None,
         token_budget: int | None,
         device: str | torch.device,
+        always_keep: AlwaysKeep | None,
+        stride: int | None,
     ) -> Classifier:
         if isinstance(path, Exported) or (isinstance(path, Path) and is_exported(path)):
             exported = path if isinstance(path, Exported) else check_exported(path)
@@ -123,7 +133,15 @@ class Classifier:
                 raise BadConfig(f"an exported model runs on cpu, got device {str(device)!r}; open the checkpoint instead")
             runtime = RUNTIMES[exported.runtime](exported)
             read = exported.max_length if max_length is None else max_length
-            return cls(runtime, exported.tokenizer, max_length=read, token_budget=token_budget, dial=exported.dial)
+            return cls(
+                runtime,
+                exported.tokenizer,
+                max_length=read,
+                token_budget=token_budget,
+                dial=exported.dial,
+                always_keep=always_keep,
+                stride=stride,
+            )
         from adapler import checkpoint
         from adapler.runtimes.torch_packed import usable_device
 
@@ -136,6 +154,8 @@ class Classifier:
             token_budget=token_budget,
             device=device,
             dial=opened.dial,
+            always_keep=always_keep,
+            stride=stride,
         )
 
     def operate(
@@ -273,8 +293,8 @@ class Classifier:
             return self._predict_window([as_text(texts, 0)], how)[0]
         if not isinstance(texts, Iterable):
             as_text(texts, 0)  # neither a text nor a collection of texts: the same typed error
-        predictions = self._stream(texts, how)
-        return list(predictions) if hasattr(texts, "__len__") else predictions
+        answers = self._stream(texts, how)
+        return list(answers) if hasattr(texts, "__len__") else answers
 
     def _stream(self, texts: Iterable[object], how: Operating) -> Iterator[Prediction]:
         for window in windows(texts):
@@ -283,14 +303,19 @@ class Classifier:
                 give_back()
 
     def _predict_window(self, window: Sequence[Text], how: Operating) -> list[Prediction]:
-        encoded = self._encoder(window)
-        answers = self._predict(encoded, how.scale)
+        parts = self._encoder.parts(window)
+        answers = self._answers(parts, how.scale)
         if how.escalate is not None:
             unsure = [index for index, answer in enumerate(answers) if answer.score < how.escalate]
-            again = self._predict([encoded[index] for index in unsure], how.careful)
+            again = self._answers([parts[index] for index in unsure], how.careful)
             for index, answer in zip(unsure, again, strict=True):
                 answers[index] = replace(answer, flops=answer.flops + answers[index].flops, escalated=True)
         return answers
+
+    def _answers(self, parts: Sequence[Sequence[EncodedText]], scale: float | None) -> list[Prediction]:
+        """One a text, whose parts run in batches with all others."""
+        answers = iter(self._predict([part for text in parts for part in text], scale))
+        return [combined(list(islice(answers, len(text)))) for text in parts]
 
     def _predict(self, encoded: Sequence[EncodedText], scale: float | None) -> list[Prediction]:
         whole = scale == 0 or not self.cost.predictors
@@ -298,43 +323,16 @@ class Classifier:
         budget = self.token_budget or self.runtime.budget(sum(counts), reduced=not whole)
         batches = budget_batches(counts, budget, even=EVEN if whole else None)
         texts = [[encoded[index] for index in batch] for batch in batches]
-        predictions: dict[int, Prediction] = {}
+        found: dict[int, Prediction] = {}
         for batch, given, answer in zip(batches, texts, self.runtime.each(texts, scale=scale, reduced=scale != 0), strict=True):
-            predictions |= zip(batch, self._predictions(given, answer, full=scale == 0), strict=True)
-        return [predictions[index] for index in range(len(encoded))]
+            found |= zip(batch, self._predictions(given, answer, full=scale == 0), strict=True)
+        return [found[index] for index in range(len(encoded))]
 
     def _predictions(self, batch: Sequence[EncodedText], answer: Answer, *, full: bool) -> Iterator[Prediction]:
-        assert answer.depths is not None  # asked for
-        probabilities = _probabilities(answer.logits.astype(np.float64), self.runtime.problem_type)
-        ends = np.cumsum([len(text.ids) for text in batch])[:-1]
-        rows = zip(batch, probabilities, answer.lengths.tolist(), np.split(answer.depths, ends), strict=True)
-        for text, row, lengths, depth in rows:
-            best, whole = int(row.argmax()), self._full(len(depth))
-            yield Prediction(
-                label=self.labels[best],
-                score=float(row[best]),
-                scores=dict(zip(self.labels, row.tolist(), strict=True)),
-                tokens=text.tokens,
-                depths=depth.tolist(),
-                lengths=lengths,
-                flops=whole if full else self.cost.reduced(len(depth), lengths),
-                flops_full=whole,
-                truncated=text.truncated,
-            )
+        return predictions(batch, answer, self.runtime, self._full, full=full)
 
 
 def _in_torch(model: Any, reducer: Reducer | None, device: str | torch.device) -> TorchPacked:
     from adapler.runtimes.torch_packed import TorchPacked
 
     return TorchPacked(model, reducer, device)
-
-
-def _probabilities(logits: NDArray[np.float64], problem_type: str | None) -> NDArray[np.float64]:
-    """As transformers' pipeline: sigmoid for several or a single label, raw values for a regression, else softmax."""
-    if problem_type == "regression":
-        return logits
-    if problem_type == "multi_label_classification" or logits.shape[-1] == 1:
-        return 0.5 * (1 + np.tanh(0.5 * logits))  # the sigmoid, without overflow
-    grown = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    shares: NDArray[np.float64] = grown / grown.sum(axis=-1, keepdims=True)
-    return shares

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from adapler.backbones.base import Backbone
 from adapler.cost import ModelCost
-from adapler.data.text import EncodedText
+from adapler.data.text import EncodedText, protected
 from adapler.layout import packed
 from adapler.methods.base import Reducer
 from adapler.tokens import Step, Tokens, Trace
@@ -110,7 +110,11 @@ def pack(backbone: Backbone, batch: Sequence[EncodedText], device: torch.device)
     ids = torch.from_numpy(np.concatenate([text.ids for text in batch])).to(device)
     types = torch.from_numpy(np.concatenate([text.types for text in batch])).to(device)
     position = torch.from_numpy(np.concatenate([np.arange(len(text.ids)) for text in batch])).to(device)
-    return packed(position, counts, backbone.embed(ids, types, position)), counts
+    tokens = packed(position, counts, backbone.embed(ids, types, position))
+    keep = protected(batch)
+    if keep is not None:
+        tokens = replace(tokens, protected=tokens.protected | torch.from_numpy(keep).to(device))
+    return tokens, counts
 
 
 def model_cost(backbone: Backbone, reducer: Reducer | None) -> ModelCost:

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adapler.data.text import EncodedText
+from adapler.runtimes.base import Answer, Runtime
 
 
 @dataclass(frozen=True)
@@ -27,6 +34,9 @@ class Prediction:
     """Whether the text was longer than the model's limit and its end was not read."""
     escalated: bool = False
     """Whether a fast answer was too unsure and this is the careful one; `flops` counts both."""
+    windows: int = 1
+    """In how many pieces a text past the limit was read. Of several, `scores` are the means, tokens stand end to end, and
+    lengths and FLOPs are sums."""
 
     @property
     def kept(self) -> list[list[int]]:
@@ -37,3 +47,62 @@ class Prediction:
     def to_dict(self) -> dict[str, Any]:
         """As JSON holds it."""
         return {**asdict(self), "kept": self.kept}
+
+
+def predictions(
+    batch: Sequence[EncodedText], answer: Answer, runtime: Runtime, flops_full: Callable[[int], int], *, full: bool
+) -> Iterator[Prediction]:
+    """A runtime's traced answer, text by text. With `full` nothing was removed and no predictor was asked."""
+    assert answer.depths is not None  # asked for
+    rows = zip(
+        batch,
+        probabilities(answer.logits.astype(np.float64), runtime.problem_type),
+        answer.lengths.tolist(),
+        np.split(answer.depths, np.cumsum([len(text.ids) for text in batch])[:-1]),
+        strict=True,
+    )
+    for text, row, lengths, depth in rows:
+        best, whole = int(row.argmax()), flops_full(len(depth))
+        yield Prediction(
+            label=runtime.labels[best],
+            score=float(row[best]),
+            scores=dict(zip(runtime.labels, row.tolist(), strict=True)),
+            tokens=text.tokens,
+            depths=depth.tolist(),
+            lengths=lengths,
+            flops=whole if full else runtime.cost.reduced(len(depth), lengths),
+            flops_full=whole,
+            truncated=text.truncated,
+        )
+
+
+def combined(parts: Sequence[Prediction]) -> Prediction:
+    """The answer for a text out of those for its windows."""
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+    scores = {label: sum(part.scores[label] for part in parts) / len(parts) for label in first.scores}
+    label = max(scores, key=lambda each: scores[each])
+    return Prediction(
+        label=label,
+        score=scores[label],
+        scores=scores,
+        tokens=[token for part in parts for token in part.tokens],
+        depths=[depth for part in parts for depth in part.depths],
+        lengths=[sum(layer) for layer in zip(*(part.lengths for part in parts), strict=True)],
+        flops=sum(part.flops for part in parts),
+        flops_full=sum(part.flops_full for part in parts),
+        truncated=any(part.truncated for part in parts),
+        windows=len(parts),
+    )
+
+
+def probabilities(logits: NDArray[np.float64], problem_type: str | None) -> NDArray[np.float64]:
+    """As transformers' pipeline: sigmoid for several or a single label, raw values for a regression, else softmax."""
+    if problem_type == "regression":
+        return logits
+    if problem_type == "multi_label_classification" or logits.shape[-1] == 1:
+        return 0.5 * (1 + np.tanh(0.5 * logits))  # the sigmoid, without overflow
+    grown = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    shares: NDArray[np.float64] = grown / grown.sum(axis=-1, keepdims=True)
+    return shares

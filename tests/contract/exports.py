@@ -46,10 +46,17 @@ def checkpoint_of(made: Classifier) -> Checkpoint:
     return Checkpoint(made.backbone, made.tokenizer, made.reducer, made.max_length)
 
 
-def case_for(made: Classifier, count: int, seed: int = 0) -> Case:
-    """Random texts without near-ties, with factors between 0.5 and 1.5, some of them 0."""
+def case_for(made: Classifier, count: int, seed: int = 0, keep: float = 0.0) -> Case:
+    """Random texts without near-ties, with factors between 0.5 and 1.5, some of them 0.
+
+    Of two texts in three the share `keep` of the tokens must stay, the first of a text sometimes named among them.
+    """
     random = np.random.default_rng(seed)
     texts = TextEncoder(made.tokenizer, made.max_length)(tiny_texts(count, seed))
+    if keep:
+        texts = [
+            replace(text, keep=random.random(len(text.ids)) < keep) if number % 3 else text for number, text in enumerate(texts)
+        ]
     scale = random.uniform(0.5, 1.5, count).astype(np.float32)
     scale[::17] = 0
     answered = [_answer(made, text, float(factor)) for text, factor in zip(texts, scale, strict=True)]

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-import adapler.classifier
+import adapler.prediction
 from adapler.backbones.base import Backbone
 from adapler.backbones.bert import Bert
 from adapler.classifier import Classifier
@@ -232,7 +232,7 @@ def a_layer_late(patch: pytest.MonkeyPatch) -> None:
     def planted(**fields: Any) -> Prediction:
         return Prediction(**{**fields, "depths": [min(depth + 1, len(fields["lengths"])) for depth in fields["depths"]]})
 
-    patch.setattr(adapler.classifier, "Prediction", planted)
+    patch.setattr(adapler.prediction, "Prediction", planted)
 
 
 BUGS: dict[Callable[[pytest.MonkeyPatch], None], tuple[Callable[[Any], None], Any]] = {

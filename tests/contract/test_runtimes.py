@@ -17,6 +17,7 @@ from torch import Tensor
 from adapler.backbones.base import Block
 from adapler.backbones.bert import BertBlock
 from adapler.classifier import Classifier
+from adapler.data.text import Text
 from adapler.errors import BadConfig, BadInput, BadModel
 from adapler.export import EXPORTS
 from adapler.export.encode import build_graph, to_model
@@ -73,6 +74,11 @@ def subject(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Subject]:
         yield Subject(made, folders, {name: RUNTIMES[name].open(folders[name]) for name in RUNTIMES}, case_for(made, TEXTS))
 
 
+@pytest.fixture(scope="module")
+def kept_case(subject: Subject) -> Case:
+    return case_for(subject.made, TEXTS // 2, seed=2, keep=0.15)
+
+
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("name", [name for name in RUNTIMES if name != "onnx-int8"])
 def test_a_float_runtime_answers_as_encode_does(subject: Subject, name: str, size: int) -> None:
@@ -121,6 +127,71 @@ def test_a_scale_of_nothing_keeps_everything(subject: Subject, name: str) -> Non
     answer = subject.runtimes[name](texts, scale=np.zeros(20, dtype=np.float32))
     assert (answer.lengths == np.array([[len(text.ids)] for text in texts])).all()
     assert answer.depths is not None and (answer.depths == subject.runtimes[name].layers).all()
+
+
+def check_kept(got: Sequence[Answer], case: Case, layers: int) -> None:
+    """What must stay entered every layer."""
+    for text, answer in zip(case.texts, got, strict=True):
+        assert answer.depths is not None
+        assert text.keep is None or (answer.depths[text.keep] == layers).all()
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("name", RUNTIMES)
+def test_named_tokens_stay_in_every_runtime(subject: Subject, kept_case: Case, name: str, size: int) -> None:
+    got = run_batches(subject.runtimes[name], kept_case, size)
+    check_kept(got, kept_case, subject.runtimes[name].layers)
+    if name == "onnx-int8":
+        check_int8(got, kept_case.answers)
+    else:
+        check_agrees(got, kept_case.answers)
+    unnamed = replace(kept_case, texts=[replace(text, keep=None) for text in kept_case.texts])
+    with pytest.raises(AssertionError):  # without being named many of them would leave
+        check_kept(run_batches(subject.runtimes[name], unnamed, size), kept_case, subject.runtimes[name].layers)
+
+
+@pytest.mark.parametrize("name", RUNTIMES)
+def test_naming_nothing_changes_nothing(subject: Subject, name: str) -> None:
+    texts = subject.case.texts[:20]
+    nothing = [replace(text, keep=np.zeros(len(text.ids), dtype=np.bool_)) for text in texts]
+    ours, theirs = subject.runtimes[name](nothing), subject.runtimes[name](texts)
+    assert np.array_equal(ours.logits, theirs.logits) and np.array_equal(ours.lengths, theirs.lengths)
+
+
+def test_a_graph_that_ignores_named_tokens_would_be_noticed(subject: Subject, kept_case: Case, tmp_path: Path) -> None:
+    runtime = altered_runtime(subject.folders["onnx"], tmp_path / "wrong", named_tokens_leave)
+    check_agrees(run_batches(runtime, subject.case, 32), subject.case.answers)  # wrong in nothing else
+    with pytest.raises(AssertionError):
+        check_agrees(run_batches(runtime, kept_case, 32), kept_case.answers)
+    with pytest.raises(AssertionError):
+        check_kept(run_batches(runtime, kept_case, 32), kept_case, runtime.layers)
+
+
+@pytest.mark.parametrize("alter", ["empty places stay", "numbered anew"])
+def test_a_graph_that_keeps_others_would_be_noticed(subject: Subject, kept_case: Case, alter: str, tmp_path: Path) -> None:
+    wrong = {"empty places stay": empty_places_stay_at_a_threshold_of_zero, "numbered anew": named_by_place_among_survivors}
+    runtime = altered_runtime(subject.folders["onnx"], tmp_path / "wrong", wrong[alter])
+    with pytest.raises((AssertionError, BadModel)):
+        check_agrees(run_batches(runtime, kept_case, 32), kept_case.answers)
+
+
+def test_a_graph_of_before_runs_and_says_that_it_cannot_keep(subject: Subject, kept_case: Case, tmp_path: Path) -> None:
+    runtime = altered_runtime(subject.folders["onnx"], tmp_path / "old", without_the_input)
+    check_agrees(run_batches(runtime, subject.case, 32), subject.case.answers)
+    with pytest.raises(BadModel, match="exported before tokens could be kept by name; export it again"):
+        run_batches(runtime, kept_case, 32)
+    with pytest.raises(BadModel, match="export it again to use always_keep"):
+        Classifier.from_pretrained(tmp_path / "old", always_keep=["not"])
+    assert Classifier.from_pretrained(tmp_path / "old", always_keep=[])("not a good film").label
+
+
+@pytest.mark.parametrize("name", RUNTIMES)
+def test_a_classifier_keeps_words_in_every_runtime(subject: Subject, name: str) -> None:
+    texts: list[Text] = ["not a Good film " * 5, ("the director did NOT", "what was not there")]
+    made = Classifier.from_pretrained(subject.folders[name], always_keep=["not", "a good"])
+    for answer in made(texts):
+        found = [depth for token, depth in zip(answer.tokens, answer.depths, strict=True) if token == "not"]
+        assert len(found) >= 2 and set(found) == {made.runtime.layers}
 
 
 @pytest.mark.parametrize("name", RUNTIMES)
@@ -360,6 +431,27 @@ def the_largest_scale_for_all(model: onnx.ModelProto) -> None:
     model.graph.node.insert(0, largest)
 
 
+def named_tokens_leave(model: onnx.ModelProto) -> None:
+    _reading_keep(model, "nothing")
+    model.graph.node.insert(0, onnx.helper.make_node("Xor", ["keep", "keep"], ["nothing"]))
+
+
+def named_by_place_among_survivors(model: onnx.ModelProto) -> None:
+    """Looked up by the row a token has now, not by the one it came in."""
+    nodes = [node for node in _nodes(model, "Gather") if node.input[0] == "keep"]
+    for node in nodes[1:]:
+        node.input[1] = nodes[0].input[1]
+
+
+def without_the_input(model: onnx.ModelProto) -> None:
+    """As graphs were exported at first."""
+    _reading_keep(model, "nothing")
+    model.graph.node.insert(0, onnx.helper.make_node("Less", ["ids", "ids"], ["nothing"]))
+    left = [entry for entry in model.graph.input if entry.name != "keep"]
+    del model.graph.input[:]
+    model.graph.input.extend(left)
+
+
 ALTERATIONS: list[Alter] = [
     attention_to_padding,
     empty_places_stay_at_a_threshold_of_zero,
@@ -385,6 +477,12 @@ def test_a_threshold_of_the_longest_text_would_be_noticed(tmp_path: Path, monkey
     check_agrees(run_batches(runtime, case, 1), case.answers)
     with pytest.raises(AssertionError):
         check_agrees(run_batches(runtime, case, 8), case.answers)
+
+
+def _reading_keep(model: onnx.ModelProto, instead: str) -> None:
+    for node in _nodes(model, "Gather"):
+        if node.input[0] == "keep":
+            node.input[0] = instead
 
 
 def _nodes(model: onnx.ModelProto, op: str) -> list[onnx.NodeProto]:

@@ -6,6 +6,7 @@ import csv
 import gzip
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -100,7 +101,7 @@ def check_rows(rows: list[dict[str, Any]], expected: list[Prediction]) -> None:
         assert row["n_tokens"] == len(prediction.tokens)
         assert row["tokens_kept"] == prediction.lengths
         assert (row["flops"], row["flops_full"]) == (prediction.flops, prediction.flops_full)
-        assert row["truncated"] == prediction.truncated
+        assert (row["truncated"], row["windows"]) == (prediction.truncated, prediction.windows)
         assert row["tokens"] == prediction.tokens
         assert row["kept"] == prediction.kept
 
@@ -117,6 +118,18 @@ def test_rows_are_the_classifiers_predictions(model: Path, lines: Path) -> None:
     assert done.stderr.startswith(f"adapler: {len(TEXTS)} texts in ")
     assert done.stderr.endswith(f" s, flops_speedup {speedup:.2f}, 1 cut at 512 tokens\n")
     assert done.stderr.count("\n") == 1
+
+
+def test_named_words_and_windows_are_the_classifiers(model: Path, lines: Path) -> None:
+    options = ("--max-length", "32", "--stride", "8", "--always-keep", "good", "--always-keep", r"/fil\w+/")
+    done = adapler("predict", model, lines, "--tokens", *options)
+    assert done.returncode == 0, done.stderr
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    named = Classifier.from_pretrained(model, max_length=32, stride=8, always_keep=["good", re.compile(r"fil\w+")])
+    check_rows(rows, named(TEXTS))
+    assert max(row["windows"] for row in rows) > 1 and not any(row["truncated"] for row in rows)
+    with pytest.raises(AssertionError):
+        check_rows(rows, Classifier.from_pretrained(model, max_length=32, stride=8)(TEXTS))
 
 
 def test_pairs_to_csv_with_a_summary(model: Path, tmp_path: Path) -> None:
@@ -221,7 +234,7 @@ def test_progress_is_shown_only_to_a_terminal(model: Path, lines: Path) -> None:
     assert len(stdout.splitlines()) == len(TEXTS)
 
 
-@pytest.mark.parametrize("options", [("--device", "abacus"), ("--max-length", "513")])
+@pytest.mark.parametrize("options", [("--device", "abacus"), ("--max-length", "513"), ("--stride", "510")])
 def test_settings_only_torch_can_judge_are_usage_errors(options: tuple[str, str], model: Path, lines: Path) -> None:
     done = adapler("predict", model, lines, *options)
     assert done.returncode == 2
@@ -352,6 +365,8 @@ def test_bad_input_is_one_line_and_four_before_torch_is_imported(
         ("--out", "/nowhere/at/all"),
         ("--out", "/"),
         ("--out", "{lines}"),
+        ("--always-keep", "/(/"),
+        ("--always-keep", "good", "--always-keep", " "),
     ],
 )
 def test_settings_that_cannot_work_are_one_line_and_two(options: tuple[str, ...], model: Path, lines: Path) -> None:

@@ -83,6 +83,12 @@ def predict(
     max_loss: Annotated[float | None, typer.Option(help="The fastest point that loses at most so many points.")] = None,
     speedup: Annotated[float | None, typer.Option(help="The best point with at least so many times fewer FLOPs.")] = None,
     escalate: Annotated[float | None, typer.Option(help="Answer again, carefully, where less sure than this.")] = None,
+    always_keep: Annotated[
+        list[str] | None, typer.Option(metavar="WORD", help="Never drop it. Repeatable; a pattern as /REGEX/.")
+    ] = None,
+    stride: Annotated[
+        int | None, typer.Option(min=0, help="Read longer texts in windows that share so many tokens.  [default: cut]")
+    ] = None,
     device: Annotated[str, typer.Option(help="A torch device.")] = "cpu",
     tokens: Annotated[bool, typer.Option("--tokens", help="Also each text's tokens and which entered each layer.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="With --out: a summary on standard output.")] = False,
@@ -98,11 +104,14 @@ def predict(
     INPUT may be text lines, CSV or TSV with a header, JSON lines (these also as .gz) or parquet.
     """
     from adapler.data.files import STDIN, read_texts
+    from adapler.data.keep import keeper, read_always_keep
 
     if tokens and to is To.csv:
         raise BadConfig("--tokens does not fit into CSV; leave out --to csv")
     if out is not None and _same_file(out, Path(source)):
         raise BadConfig(f"--out {out} is the input itself; choose another file")
+    named = read_always_keep(always_keep or [])
+    keeper(named)  # refuses what names nothing, before anything is opened
     folder = open_folder(model)
     # A file is read twice: a bad row at its end is told at once, not after hours, and the time left is known.
     total = (
@@ -122,6 +131,8 @@ def predict(
             max_loss=max_loss,
             speedup=speedup,
             escalate=escalate,
+            always_keep=named,
+            stride=stride,
         )
         write = _csv_rows(output, classifier.labels) if to is To.csv else _json_rows(output, tokens)
         summary = Summary()
@@ -165,6 +176,7 @@ def _json_rows(output: Output, tokens: bool) -> Callable[[Prediction], None]:
             "flops": prediction.flops,
             "flops_full": prediction.flops_full,
             "truncated": prediction.truncated,
+            "windows": prediction.windows,
         }
         if tokens:
             row |= {"tokens": prediction.tokens, "kept": prediction.kept}

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from adapler.data.keep import Keep, covered
 from adapler.errors import BadConfig, BadInput, BadModel
 from adapler.safefile import reason
 
@@ -32,6 +33,8 @@ class EncodedText:
     """Segment of each token: 1 on the second text of a pair where the family tells them apart."""
     tokens: list[str]
     truncated: bool
+    keep: NDArray[np.bool_] | None = None
+    """Per token, whether it must stay to the end; None where none must but the first."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +73,11 @@ class TextEncoder:
     """A fast tokenizer fixed to one maximum length. Unlike transformers' wrapper it keeps no state between calls, so
     threads may share it."""
 
-    def __init__(self, tokenizer: Any, max_length: int) -> None:
-        """`tokenizer` is a transformers fast tokenizer, or a plain one; `max_length` counts special tokens."""
+    def __init__(self, tokenizer: Any, max_length: int, *, keep: Keep | None = None, stride: int | None = None) -> None:
+        """`tokenizer` is a transformers fast tokenizer, or a plain one; `max_length` counts special tokens.
+
+        The tokens of what `keep` finds are marked to stay. `stride` is how many tokens the `parts` of a long text share.
+        """
         plain = tokenizer if isinstance(tokenizer, PlainTokenizer) else PlainTokenizer.of(tokenizer)
         self._whole, self._cutting = plain.engine(), plain.engine()
         added = self._cutting.num_special_tokens_to_add(is_pair=True)
@@ -81,6 +87,8 @@ class TextEncoder:
         self._cuts_ends = plain.truncation_side == "right"
         self._names = _names(self._whole)
         self._typed = plain.typed
+        self._keep = keep
+        self._striding = None if stride is None else _striding(plain, max_length, stride)
         self.max_length = max_length
 
     @property
@@ -90,34 +98,55 @@ class TextEncoder:
 
     def __call__(self, texts: Sequence[Text]) -> list[EncodedText]:
         """Texts and pairs may be mixed. Truncation is longest-first for pairs, as transformers does it."""
+        clean = [_cleaned(text) for text in texts]
+        encodings = self._encodings(self._cutting, clean)
+        return [self._encoded(text, [each], cut=bool(each.overflowing))[0] for text, each in zip(clean, encodings, strict=True)]
+
+    def parts(self, texts: Sequence[Text]) -> list[list[EncodedText]]:
+        """What is read of each text at a time. With a stride a text past the limit is windows that overlap, from its beginning
+        to its end; a pair is cut all the same, as there is no telling which of its texts should be read in windows."""
+        if self._striding is None:
+            return [[text] for text in self(texts)]
+        clean = [_cleaned(text) for text in texts]
+        windowed = iter(self._encodings(self._striding, [text for text in clean if isinstance(text, str)]))
+        cut = iter(self([text for text in clean if not isinstance(text, str)]))
+        parts = []
+        for text in clean:
+            if isinstance(text, str):
+                first = next(windowed)
+                parts.append(self._encoded(text, [first, *first.overflowing], cut=False))
+            else:
+                parts.append([next(cut)])
+        return parts
+
+    def _encodings(self, engine: Tokenizer, texts: Sequence[Text]) -> list[Any]:
+        # Offsets cost a third of the time, so they are made only where they are read; nor does the fast way name the tokens.
+        encode = engine.encode_batch_fast if self._keep is None else engine.encode_batch
         try:
-            # Without offsets, which nobody reads here and which cost a third of the time; nor does it name the tokens.
-            encodings = self._cutting.encode_batch_fast([self._prepared(text) for text in texts])
+            return list(encode([self._prepared(text) for text in texts]))
         except (KeyboardInterrupt, SystemExit, MemoryError):
             raise
         except BaseException as error:  # the library's own errors, and its panics, which are not even `Exception`s
             raise BadModel(
                 f"the tokenizer cannot read a text ({reason(error)[:200]}); save the model's own tokenizer again"
             ) from error
-        return [self._encoded(encoding) for encoding in encodings]
 
-    def _encoded(self, encoding: Any) -> EncodedText:
-        ids = np.array(encoding.ids, dtype=np.int64)
-        return EncodedText(
-            ids=ids,
-            types=np.array(encoding.type_ids, dtype=np.int64) * self._typed,
-            tokens=self._names[ids].tolist(),
-            truncated=bool(encoding.overflowing),
-        )
+    def _encoded(self, text: Text, encodings: Sequence[Any], *, cut: bool) -> list[EncodedText]:
+        """One or more encodings out of the same text."""
+        # Sought in the whole text: what is cut off may be the rest of a phrase, or show that a word goes on.
+        found = [] if self._keep is None else self._keep.find((text,) if isinstance(text, str) else text)
+        read = []
+        for encoding in encodings:
+            ids = np.array(encoding.ids, dtype=np.int64)
+            types = np.array(encoding.type_ids, dtype=np.int64) * self._typed
+            read.append(EncodedText(ids, types, self._names[ids].tolist(), cut, covered(found, encoding)))
+        return read
 
     def _prepared(self, text: Text) -> Text:
-        if isinstance(text, str):
-            return _clean(text)
-        first, second = _clean(text[0]), _clean(text[1])
-        if self._cuts_ends and len(first) + len(second) > _LONG_PAIR * self.max_length:
+        if isinstance(text, tuple) and self._cuts_ends and len(text[0]) + len(text[1]) > _LONG_PAIR * self.max_length:
             # The tokenizer builds every combination of both overflows: seconds for two long texts, minutes for longer.
-            return self._heads(first, second)
-        return first, second
+            return self._heads(*text)
+        return text
 
     def _heads(self, first: str, second: str) -> tuple[str, str]:
         """Both texts without words that truncation drops whole. The longer stays the longer: an odd token left is its own."""
@@ -129,6 +158,18 @@ class TextEncoder:
             one_end = _word_end(one, self.max_length)
             two_end = _word_end(two, max(self.max_length, one_end - 1))
         return _head(first, one, one_end), _head(second, two, two_end)
+
+
+def _striding(plain: PlainTokenizer, max_length: int, stride: int) -> Tokenizer:
+    """A tokenizer that cuts texts into windows, from the beginning, whichever end is dropped elsewhere."""
+    engine = plain.engine()
+    room = max_length - engine.num_special_tokens_to_add(is_pair=False)
+    if not 0 <= stride < room:
+        raise BadConfig(
+            f"stride must be at least 0 and below {room}, the tokens max_length {max_length} leaves to a text, got {stride}"
+        )
+    engine.enable_truncation(max_length, stride=stride)
+    return engine
 
 
 def _names(engine: Tokenizer) -> NDArray[Any]:
@@ -152,6 +193,13 @@ def _word_end(encoding: Any, index: int) -> int:
 
 def _head(text: str, encoding: Any, count: int) -> str:
     return text if count == len(encoding) else text[: encoding.offsets[count - 1][1]]
+
+
+def protected(batch: Sequence[EncodedText]) -> NDArray[np.bool_] | None:
+    """Which of a batch's tokens, end to end, must stay to the end; None where no text says so of any."""
+    if all(text.keep is None for text in batch):
+        return None
+    return np.concatenate([np.zeros(len(text.ids), dtype=np.bool_) if text.keep is None else text.keep for text in batch])
 
 
 def as_text(item: object, index: int) -> Text:
@@ -214,6 +262,10 @@ def _filled(order: Iterable[int], lengths: Sequence[int], budget: int) -> list[l
         else:
             batches.append([index])
     return batches
+
+
+def _cleaned(text: Text) -> Text:
+    return _clean(text) if isinstance(text, str) else (_clean(text[0]), _clean(text[1]))
 
 
 def _clean(text: str) -> str:

@@ -39,6 +39,7 @@ def measure_ranges(graph: Graph, texts: Sequence[EncodedText]) -> Ranges:
             "types": np.concatenate([texts[i].types for i in batch]),
             "lengths": np.array([len(texts[i].ids) for i in batch]),
             "scale": np.ones(len(batch), dtype=np.float32),
+            "keep": np.zeros(sum(len(texts[i].ids) for i in batch), dtype=np.bool_),
         }
         seen = np.array(session.run(wanted, {name: feeds[name] for name in feeds if name in taken})).reshape(-1, 2)
         low, high = np.minimum(low, seen[:, 0]), np.maximum(high, seen[:, 1])

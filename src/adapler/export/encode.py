@@ -81,12 +81,13 @@ def build_graph(backbone: Backbone, reducer: Reducer | None) -> Graph:
 
 
 def to_model(graph: Graph, *, reduced: bool) -> onnx.ModelProto:
-    """The graph with its inputs and outputs declared. A model without reduction takes no scale and removes nothing."""
+    """The graph with its inputs and outputs declared. A model without reduction removes nothing, so it takes
+    neither a scale nor what to keep."""
     integers, floats = TensorProto.INT64, TensorProto.FLOAT
     inputs = [("ids", integers, ["tokens"]), ("types", integers, ["tokens"]), ("lengths", integers, ["texts"])]
     outputs = [("logits", floats, ["texts", "labels"]), ("layer_lengths", integers, ["texts", "layers"])]
     if reduced:
-        inputs.append(("scale", floats, ["texts"]))
+        inputs += [("scale", floats, ["texts"]), ("keep", TensorProto.BOOL, ["tokens"])]
         outputs += [("kept", integers, ["kept"]), ("scores", floats, ["judged"])]
     return graph.model(
         [helper.make_tensor_value_info(*entry) for entry in inputs],
@@ -98,14 +99,16 @@ def _thin(graph: Graph, pieces: Pieces, index: int, state: State) -> tuple[State
     """Only what the method keeps; and the scores it gave, packed."""
     places = state.places
     (logit,) = pieces.place(graph, f"{index}.logit", {"x": state.x})
+    named = graph.add("Gather", [graph.add("Gather", ["keep", state.origin]), places.table])
     feeds = {
         "logit": graph.add("Gather", [logit, places.table]),
         "weight": graph.add("Cast", [places.real], {"to": TensorProto.FLOAT}),
-        "first": places.first,
+        "protected": graph.add("Or", [places.first, named]),
         "scale": "scale",
     }
     said, score = pieces.place(graph, f"{index}.rule", feeds)
-    keep = graph.add("And", [said, places.real])  # at a threshold of 0 the empty places of the table would stay too
+    # At a threshold of 0, or where the row they stand for must stay, the empty places of the table would stay too.
+    keep = graph.add("And", [said, places.real])
     rows = _chosen(graph, places.table, keep)
     counts = graph.add("Cast", [keep], {"to": TensorProto.INT64})
     left = _places(graph, graph.add("ReduceSum", [counts, graph.constant([1])], {"keepdims": 0}))

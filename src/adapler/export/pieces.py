@@ -167,15 +167,15 @@ def _of_judge(backbone: Backbone, judge: Judge) -> dict[str, Piece]:
         def logit(x: Tensor, layer: int = index) -> Tensor:
             return judge.logit(x, layer)
 
-        def rule(logit: Tensor, weight: Tensor, first: Tensor, scale: Tensor, layer: int = index) -> tuple[Tensor, Tensor]:
+        def rule(logit: Tensor, weight: Tensor, protected: Tensor, scale: Tensor, layer: int = index) -> tuple[Tensor, Tensor]:
             nothing = torch.zeros_like(weight)
-            rows = Tokens(nothing, nothing, weight, nothing, first, Padded(weight.shape[0]))
+            rows = Tokens(nothing, nothing, weight, nothing, protected, Padded(weight.shape[0]))
             decision = judge.judge(rows, logit, layer, scale=scale)
             return decision.keep, decision.score
 
         pieces[f"{index}.logit"] = Piece(logit, {"x": torch.zeros(_ROWS, backbone.hidden_size)})
         rows = torch.ones(_TEXTS, _WIDTH)
-        example = {"logit": rows, "weight": rows.clone(), "first": rows[:1] > 0, "scale": torch.ones(_TEXTS)}
+        example = {"logit": rows, "weight": rows.clone(), "protected": rows > 0, "scale": torch.ones(_TEXTS)}
         pieces[f"{index}.rule"] = Piece(rule, example, outputs=2, dynamic=(0, 1))
     return pieces
 

@@ -66,6 +66,9 @@ class Runtime(ABC):
     def problem_type(self) -> str | None:
         """What transformers calls so: how logits become scores."""
 
+    def check_keeps(self) -> None:  # noqa: B027 (nothing is wrong with most)
+        """Raise where this model cannot keep tokens that a text marks to stay."""
+
     @abstractmethod
     def __call__(
         self,

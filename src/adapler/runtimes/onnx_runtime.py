@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from adapler.data.text import EncodedText
+from adapler.data.text import EncodedText, protected
 from adapler.errors import BadConfig, BadModel, MissingExtra
 from adapler.runtimes.base import Answer, Runtime, scales
 from adapler.runtimes.exported import Exported, check_exported
@@ -63,6 +63,12 @@ class OnnxFloat(Runtime):
     def problem_type(self) -> str | None:
         return self._problem_type
 
+    def check_keeps(self) -> None:
+        if self._reduced and "keep" not in self._inputs:
+            raise BadModel(
+                f"{self._path}: the graph was exported before tokens could be kept by name; export it again to use always_keep"
+            )
+
     def __call__(
         self,
         texts: Sequence[EncodedText],
@@ -95,12 +101,16 @@ class OnnxFloat(Runtime):
         trace: bool,
     ) -> Answer:
         counts = np.array([len(text.ids) for text in texts], dtype=np.int64)
+        keep = protected(texts)
+        if keep is not None:
+            self.check_keeps()
         given = {
             "ids": np.concatenate([text.ids for text in texts]),
             "types": np.concatenate([text.types for text in texts]),
             "lengths": counts,
             # The graph asks its predictors in any case; at full length nothing follows from it.
             "scale": scales(scale, len(texts)) if reduced else np.zeros(len(texts), dtype=np.float32),
+            "keep": np.zeros(counts.sum(), dtype=np.bool_) if keep is None else keep,
         }
         wanted = [*_OUTPUTS, *(_TRACED if trace and reduced and self._reduced else ())]
         try:
