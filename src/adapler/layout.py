@@ -11,13 +11,14 @@ from torch import Tensor
 
 from adapler.attention import eager as eager_attention
 from adapler.attention import fused as fused_attention
+from adapler.buckets import VECTOR, Buckets
 from adapler.tokens import LOG_WEIGHT_FLOOR, Tokens
 
 if TYPE_CHECKING:
     from adapler.backbones.base import Block
 
-VECTOR = 16
-"""Floats the widest vector instructions take at once."""
+_WORTH_BUCKETS = 0.8
+"""Share of the places of equally wide rows that buckets may have, to be worth their calls."""
 
 
 class _Layout(ABC):
@@ -147,6 +148,7 @@ class Packed(_Layout):
         self._text: Tensor | None = None
         self._slot: Tensor | None = None
         self._source: Tensor | None = None
+        self._buckets: Buckets | None = None
 
     @property
     def text(self) -> Tensor:
@@ -201,6 +203,45 @@ class Packed(_Layout):
         if self.even and not tokens.log_weight.requires_grad and not tokens.log_weight.any():
             return None
         return self.rows(tokens.log_weight.to(dtype), fill=LOG_WEIGHT_FLOOR)[:, None, None, :]
+
+    def attend(
+        self, block: Block, asking: Tokens, tokens: Tokens, *, dropout: float, eager: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        buckets = None if eager or self.even else self._in_buckets()
+        if buckets is None:
+            return super().attend(block, asking, tokens, dropout=dropout, eager=eager)
+        mask = tokens.log_weight.new_full((buckets.places,), LOG_WEIGHT_FLOOR).index_copy_(0, buckets.slot, tokens.log_weight)
+        places = tokens.position[buckets.source]
+        everyone = asking is tokens
+        if everyone:
+            key_value = block.query_key_value(tokens.x, tokens.position).index_select(0, buckets.source)
+            query, asked = key_value, places
+        else:  # one token a text
+            query = block.query(asking.x, asking.position)[buckets.order].unsqueeze(1)
+            key_value = torch.stack(block.key_value(tokens.x, tokens.position), dim=1).index_select(0, buckets.source)
+            asked = asking.position[buckets.order].unsqueeze(1)
+        contexts = []
+        for bucket in buckets.buckets:
+            *first, key, value = bucket.rows(key_value).unbind(-3)
+            ask = first[0] if everyone else query[bucket.texts]
+            added = bucket.rows(mask).to(ask.dtype)[:, None, None, :]
+            bias = block.bias(bucket.rows(asked) if everyone else asked[bucket.texts], bucket.rows(places))
+            context = fused_attention(
+                _heads_first(ask),
+                _heads_first(key),
+                _heads_first(value),
+                added if bias is None else added + bias,
+                scale=block.scale,
+                dropout=dropout,
+            )
+            contexts.append(context.transpose(1, 2).flatten(2).flatten(0, 1))
+        return torch.cat(contexts).index_select(0, buckets.slot if everyone else buckets.back), None
+
+    def _in_buckets(self) -> Buckets | None:
+        """Rows of several widths, where they save enough."""
+        if self._buckets is None:
+            self._buckets = Buckets(self.counts, self.start, self.text)
+        return self._buckets if self._buckets.places <= _WORTH_BUCKETS * self.texts * self.width else None
 
     def pooled(self, tokens: Tokens) -> Tokens:
         return _take(tokens, self.start, Packed(torch.ones_like(self.counts)))
@@ -275,8 +316,7 @@ def packed(position: Tensor, counts: Tensor, x: Tensor) -> Tokens:
 
 
 def _row_width(longest: int, texts: int) -> int:
-    """Fused attention takes up to three times as long on rows that do not fill the processor's vectors; a single text is
-    better off without being copied into wider rows."""
+    """Full vectors; but a single text is better off without being copied into wider rows."""
     if texts == 1 or longest <= VECTOR // 4:
         return longest
     return -(-longest // VECTOR) * VECTOR

@@ -19,7 +19,7 @@ LAYERS = (
     ("errors",),
     ("registry", "records", "config", "safefile", "points", "timing", "memory"),
     ("cost", "methods.settings"),
-    ("tokens", "attention"),
+    ("tokens", "attention", "buckets"),
     ("layout", "data"),
     ("backbones", "methods"),
     ("engine",),

@@ -84,7 +84,9 @@ class Bert(Backbone):
 
     def embed(self, ids: Tensor, types: Tensor, position: Tensor) -> Tensor:
         # Summed in the order transformers sums, so that rounding is the same.
-        embedded: Tensor = self.dropout(self.norm(self.words(ids) + self.segments(types) + self.places(position)))
+        summed: Tensor = self.words(ids)
+        summed = summed.add_(self.segments(types)).add_(self.places(position))
+        embedded: Tensor = self.dropout(self.norm(summed))
         return embedded
 
     def classify(self, pooled: Tensor) -> Tensor:
