@@ -262,7 +262,10 @@ class Alone(Packed):
     the sums."""
 
     def __init__(self, count: int, device: torch.device) -> None:
-        super().__init__(torch.tensor([count], device=device))
+        self.counts = torch.tensor([count], device=device)
+        self.texts, self.width, self.even = 1, count, True
+        self.start = torch.zeros(1, dtype=torch.int64, device=device)
+        self._text = self._slot = self._source = self._buckets = None
 
     def total(self, values: Tensor) -> Tensor:
         return values.sum(dim=0, keepdim=True)

@@ -30,6 +30,7 @@ from adapler.timing import Timing, race
 PADDED = "transformers, padded 32"
 OWN = "torch, full"
 BUDGET = "token budget"
+SETTLE = 0.1
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ def bench(
         own = _own(folder, opened, Path(scratch), threads, encoder(list(calibrate)), say)
         contenders = _contenders(folder, own, list(texts), encoded, Path(scratch), threads, singles, compiled, say)
         say(f"{len(contenders)} contenders, {len(texts)} texts, {threads} threads")
-        timings = race({c.name: c.run for c in contenders}, repeats=15, seconds=0.8 * seconds)
+        timings = race({c.name: c.run for c in contenders}, repeats=15, seconds=0.8 * seconds, settle=SETTLE)
         runtimes = {family: classifier.runtime for family, classifier in own.items()}
         trained = _trained(folder.reduction.dial)
         alone = singles_by_length(shared, runtimes, encoded, trained.scale, each=singles // 8, seconds=0.2 * seconds)

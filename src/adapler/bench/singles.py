@@ -16,6 +16,7 @@ from adapler.runtimes.base import Runtime
 from adapler.timing import race
 
 GROUPS = 10
+SETTLE = 0.02
 LONG = 64
 """Tokens above which a text counts as long, in the record over all of those."""
 
@@ -48,7 +49,7 @@ def singles_by_length(
         for group in groups:
             work[f"{group.name}, full"] = _one_by_one(runtime, group, None)
             work[f"{group.name}, reduced"] = _one_by_one(runtime, group, factor)
-        timings = race(work, repeats=9, seconds=seconds / len(runtimes))
+        timings = race(work, repeats=9, seconds=seconds / len(runtimes), settle=SETTLE)
         for group in groups:
             full, reduced = (timings[f"{group.name}, {how}"].seconds for how in ("full", "reduced"))
             ratios = [a / b for a, b in zip(full, reduced, strict=True)]
