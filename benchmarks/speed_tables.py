@@ -9,6 +9,7 @@ from benchmarks.measured import MISSING, Records, conditions
 
 SOFTWARE = ("torch", "transformers", "onnxruntime")
 BUDGET = "token budget"
+OWN = ("torch", "onnx", "onnx-int8", "onnx-int8 calibrated")
 SORTED = "transformers, sorted 32"
 
 
@@ -30,12 +31,30 @@ def _bench_of(rows: Records) -> str:
         part = "" if wall is None or flops is None or row.get("point") == "full" else f"{wall / flops:.2f}"
         cells = (row["variant"], f"{row['value']:.0f}", f"{row['spread']:.0f}", _times(wall), _times(flops), part)
         lines.append(f"| {' | '.join(cells)} |")
+    alone = [row for row in rows if row.get("unit") == "ms/text"]
+    if alone:
+        lines += ["", "Text by text, as trained against full length, by length:", "", _alone(alone)]
     for row in rows:
         if row.get("unit") == "share":
             ceiling = f"the machine's matrix products at the model's shapes ({row['config']['ceiling_gflops']:.0f} GFLOP/s)"
             lines += ["", f"Full length in torch reaches {100 * row['value']:.0f}% of {ceiling}."]
     about = f"{timed[0]['backbone']}, {timed[0]['n']} texts of {timed[0]['task']} ({timed[0]['split']})"
     return "\n".join([*lines, "", f"{about}; {conditions(timed[0], SOFTWARE)}"])
+
+
+def _alone(rows: Records) -> str:
+    """A row a group of lengths, a column a runtime: milliseconds a text, and how many times faster than full length."""
+    families = list(dict.fromkeys(row["variant"].partition(", ")[0] for row in rows))
+    groups: dict[str, dict[str, dict[str, Any]]] = {}
+    for row in rows:
+        family, _, group = row["variant"].partition(", batch 1, ")
+        groups.setdefault(group, {})[family] = row
+    lines = [f"| | tokens | {' | '.join(families)} |", "|---|---|" + "---:|" * len(families)]
+    for group, found in groups.items():
+        shown = next(iter(found.values()))["config"]
+        cells = [f"{row['value']:.1f} ms, {_times(row['wall_speedup'])}" for row in found.values()]
+        lines.append(f"| {group} | {shown['shortest']} to {shown['longest']} | {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 def headline(records: Records) -> str:
@@ -61,7 +80,7 @@ def _headline_of(rows: Records) -> dict[str, str]:
             (row for row in rows if row["variant"].startswith("onnxruntime int8")), key=lambda row: row["value"], default=None
         ),
         "adapler, full length, torch": _named(rows, "torch, full"),
-        **{f"adapler, as trained, {name}": _named(rows, f"{name}, {trained}") for name in ("torch", "onnx", "onnx-int8")},
+        **{f"adapler, as trained, {name}": _named(rows, f"{name}, {trained}") for name in OWN},
     }
     against = chosen["transformers, sorted by length, batches of 32"]
     assert against is not None  # tasks without it have no column
@@ -74,7 +93,7 @@ def _headline_of(rows: Records) -> dict[str, str]:
 
 def trained_point(rows: Records) -> str | None:
     """Of the points that remove something, it alone is also timed in small batches."""
-    small = (row["point"] for row in rows if row.get("method") == "adapler" and row["batch"] != BUDGET)
+    small = (row["point"] for row in rows if row.get("method") == "adapler" and row["batch"] != BUDGET and "point" in row)
     return next(small, None)
 
 

@@ -15,7 +15,7 @@ from adapler.cost import ModelCost
 from adapler.data.text import EncodedText, budget_batches
 from adapler.errors import BadConfig
 
-BATCHES_A_CORE = 8
+BATCHES_A_CORE = 4
 """So many at least, so that all cores are done at about the same time."""
 FEWEST_TOKENS = 1024
 """A smaller batch is not worth a core of its own."""
