@@ -97,10 +97,12 @@ def _one_core() -> None:
     torch.get_num_threads()  # a thread that has not asked yet takes the process' number at its first product
     torch.set_num_threads(1)
     torch.set_flush_denormal(True)  # masked attention leaves numbers so small that the processor slows down on them
-    if torch.backends.mkl.is_available():  # MKL has one number for the whole process, unless a thread has its own
-        library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
-        if hasattr(library, "MKL_Set_Num_Threads_Local"):
-            library.MKL_Set_Num_Threads_Local(1)
+    # MKL has one number for the whole process, unless a thread has its own; torch says nothing about that one.
+    library = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
+    if torch.backends.mkl.is_available() and library.exists():
+        set_own = getattr(ctypes.CDLL(str(library)), "MKL_Set_Num_Threads_Local", None)
+        if set_own is not None:
+            set_own(1)
 
 
 def usable_device(device: str | torch.device) -> torch.device:
