@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from adapler.bench.run import BUDGET
 from adapler.records import Record
-from adapler.report.page import Chart, write_page
+from adapler.report.page import Chart, template, write_page
 from adapler.report.svg import LETTER, Axis, drawing, round_ticks, words
 
 _TEMPLATE = "chart.html.j2"
@@ -43,17 +42,10 @@ def write_chart(records: Sequence[Record], path: Path) -> None:
 
 
 def _render(records: Sequence[Record]) -> str:
-    environment = Environment(
-        loader=PackageLoader("adapler", "bench"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     timed = [record for record in records if record.unit == "texts/s" and record.value is not None]
     grouped = groups(timed)
     first = timed[0] if timed else records[0]
-    return environment.get_template(_TEMPLATE).render(
+    return template("bench", _TEMPLATE).render(
         task=first.task or "",
         speeds=Chart("Texts a second", bars(grouped), _WHISKERS),
         savings=Chart("Time saved against FLOPs saved", scatter(grouped), "both against full length in the same runtime"),

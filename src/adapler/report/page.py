@@ -11,7 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from adapler.config import Settings, TrainConfig
@@ -62,17 +62,22 @@ def write_page(page: str, path: Path) -> None:
         raise
 
 
-def _render(report: dict[str, Any], examples: bool) -> str:
+def template(folder: str, name: str) -> Template:
+    """A page's template, which lies beside the code of that folder. Every value is escaped, and a missing one is an error."""
     environment = Environment(
-        loader=PackageLoader("adapler", "report"),
+        loader=PackageLoader("adapler", folder),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    return environment.get_template(name)
+
+
+def _render(report: dict[str, Any], examples: bool) -> str:
     stories = report.get("examples") if examples else None
     reducing = [row for row in report["history"] if row["phase"] == "reduce"]
-    return environment.get_template(_TEMPLATE).render(
+    return template("report", _TEMPLATE).render(
         report={key: value for key, value in report.items() if key != "examples"},
         measures=_measures(report["splits"]),
         tokens=[_tokens_chart(name, split) for name, split in report["splits"].items()],
