@@ -18,6 +18,8 @@ VECTOR = 16
 fill them."""
 FEWEST_TEXTS = 8
 """A smaller bucket goes into the next wider one: every bucket is a call of its own."""
+WORTH = 0.8
+"""Share of the places of equally wide rows that several widths may have, to be worth their calls."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,10 @@ class Buckets:
         """(places,): the token that stands there; on padding the text's own first, so that what is wrong with one text cannot
         reach another."""
 
+    def filled(self, values: Tensor, fill: float) -> Tensor:
+        """(places,): values (T,) where their tokens stand, `fill` on padding."""
+        return values.new_full((self.places,), fill).index_copy_(0, self.slot, values)
+
 
 def _widths(counts: list[int]) -> list[int]:
     """How wide each text's row is: full vectors, and in company."""
@@ -72,8 +78,10 @@ def _widths(counts: list[int]) -> list[int]:
         if texts >= FEWEST_TEXTS:
             grown |= dict.fromkeys(waiting, width)
             waiting, texts = [], 0
-    grown |= dict.fromkeys(waiting, max(widths))
-    return [grown[width] for width in widths]
+    widest = max(widths)
+    grown |= dict.fromkeys(waiting, widest)
+    several = [grown[width] for width in widths]
+    return several if sum(several) <= WORTH * widest * len(widths) else [widest] * len(widths)
 
 
 def _buckets(widths: list[int]) -> Iterator[Bucket]:

@@ -17,9 +17,6 @@ from adapler.tokens import LOG_WEIGHT_FLOOR, Tokens
 if TYPE_CHECKING:
     from adapler.backbones.base import Block
 
-_WORTH_BUCKETS = 0.8
-"""Share of the places of equally wide rows that buckets may have, to be worth their calls."""
-
 
 class _Layout(ABC):
     """What both layouts say in the same words, once sums over a text are given."""
@@ -39,8 +36,8 @@ class _Layout(ABC):
     def pooled(self, tokens: Tokens) -> Tokens: ...
 
     @abstractmethod
-    def rows(self, values: Tensor, fill: float | None = 0.0) -> Tensor:
-        """Token values as padded rows: (B, L, ...). Where `fill` is None anything may stand on the padding that is finite."""
+    def rows(self, values: Tensor, fill: float = 0.0) -> Tensor:
+        """Token values as padded rows: (B, L, ...)."""
 
     @abstractmethod
     def unrows(self, rows: Tensor) -> Tensor:
@@ -67,10 +64,10 @@ class _Layout(ABC):
         self, block: Block, asking: Tokens, tokens: Tokens, *, dropout: float, eager: bool
     ) -> tuple[Tensor, Tensor | None]:
         if asking is tokens:
-            query, key, value = self.rows(block.query_key_value(tokens.x, tokens.position), fill=None).unbind(-3)
+            query, key, value = self.rows(block.query_key_value(tokens.x, tokens.position)).unbind(-3)
         else:
-            query = asking.layout.rows(block.query(asking.x, asking.position), fill=None)
-            key, value = (self.rows(part, fill=None) for part in block.key_value(tokens.x, tokens.position))
+            query = asking.layout.rows(block.query(asking.x, asking.position))
+            key, value = (self.rows(part) for part in block.key_value(tokens.x, tokens.position))
         query, key, value = _heads_first(query), _heads_first(key), _heads_first(value)
         mask = self.mask(tokens, query.dtype)
         bias = block.bias(asking.layout.rows(asking.position), self.rows(tokens.position))
@@ -105,7 +102,7 @@ class Padded(_Layout):
     def spread(self, per_text: Tensor) -> Tensor:
         return per_text.unsqueeze(-1)
 
-    def rows(self, values: Tensor, fill: float | None = 0.0) -> Tensor:
+    def rows(self, values: Tensor, fill: float = 0.0) -> Tensor:
         return values
 
     def unrows(self, rows: Tensor) -> Tensor:
@@ -147,7 +144,6 @@ class Packed(_Layout):
         """All rows are full: they are then a view, and attention needs no mask."""
         self._text: Tensor | None = None
         self._slot: Tensor | None = None
-        self._source: Tensor | None = None
         self._buckets: Buckets | None = None
 
     @property
@@ -174,20 +170,9 @@ class Packed(_Layout):
             self._slot = self.text * self.width + place
         return self._slot
 
-    @property
-    def source(self) -> Tensor:
-        """(B * width): the token that stands at each place of the rows; on padding the text's own first, so that what is
-        wrong with one text cannot reach another."""
-        if self._source is None:
-            first = self.start.repeat_interleave(self.width)
-            self._source = first.index_copy(0, self.slot, torch.arange(self.text.numel(), device=self.text.device))
-        return self._source
-
-    def rows(self, values: Tensor, fill: float | None = 0.0) -> Tensor:
+    def rows(self, values: Tensor, fill: float = 0.0) -> Tensor:
         if self.even:
             return values.reshape(self.texts, self.width, *values.shape[1:])
-        if fill is None:
-            return values.index_select(0, self.source).reshape(self.texts, self.width, *values.shape[1:])
         padded = values.new_full((self.texts * self.width, *values.shape[1:]), fill)
         return padded.index_copy_(0, self.slot, values).reshape(self.texts, self.width, *values.shape[1:])
 
@@ -207,10 +192,10 @@ class Packed(_Layout):
     def attend(
         self, block: Block, asking: Tokens, tokens: Tokens, *, dropout: float, eager: bool
     ) -> tuple[Tensor, Tensor | None]:
-        buckets = None if eager or self.even else self._in_buckets()
-        if buckets is None:
+        if eager or self.even:
             return super().attend(block, asking, tokens, dropout=dropout, eager=eager)
-        mask = tokens.log_weight.new_full((buckets.places,), LOG_WEIGHT_FLOOR).index_copy_(0, buckets.slot, tokens.log_weight)
+        buckets = self.buckets
+        mask = buckets.filled(tokens.log_weight, LOG_WEIGHT_FLOOR)
         places = tokens.position[buckets.source]
         everyone = asking is tokens
         if everyone:
@@ -237,11 +222,12 @@ class Packed(_Layout):
             contexts.append(context.transpose(1, 2).flatten(2).flatten(0, 1))
         return torch.cat(contexts).index_select(0, buckets.slot if everyone else buckets.back), None
 
-    def _in_buckets(self) -> Buckets | None:
-        """Rows of several widths, where they save enough."""
+    @property
+    def buckets(self) -> Buckets:
+        """Where tokens stand in rows that only attention sees."""
         if self._buckets is None:
             self._buckets = Buckets(self.counts, self.start, self.text)
-        return self._buckets if self._buckets.places <= _WORTH_BUCKETS * self.texts * self.width else None
+        return self._buckets
 
     def pooled(self, tokens: Tokens) -> Tokens:
         return _take(tokens, self.start, Packed(torch.ones_like(self.counts)))
@@ -265,7 +251,7 @@ class Alone(Packed):
         self.counts = torch.tensor([count], device=device)
         self.texts, self.width, self.even = 1, count, True
         self.start = torch.zeros(1, dtype=torch.int64, device=device)
-        self._text = self._slot = self._source = self._buckets = None
+        self._text = self._slot = self._buckets = None
 
     def total(self, values: Tensor) -> Tensor:
         return values.sum(dim=0, keepdim=True)

@@ -70,7 +70,7 @@ class Layout(Protocol):
     def spread(self, per_text: Tensor) -> Tensor:
         """One value a text, (B,), broadcast to its tokens: (B, 1) or (T,)."""
 
-    def rows(self, values: Tensor, fill: float | None = 0.0) -> Tensor:
+    def rows(self, values: Tensor, fill: float = 0.0) -> Tensor:
         """Token values as padded rows: (B, L, ...)."""
 
     def unrows(self, rows: Tensor) -> Tensor:

@@ -15,6 +15,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from adapler.buckets import Buckets
 from adapler.classifier import Classifier
 from adapler.data.text import EncodedText, TextEncoder, budget_batches
 from adapler.engine import encode, pack
@@ -161,6 +162,7 @@ def softmax_over_the_batch(patch: pytest.MonkeyPatch) -> None:
 
 def attention_to_the_rows_filling(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Packed, "mask", lambda self, tokens, dtype: None)
+    patch.setattr(Buckets, "filled", lambda self, values, fill: values.new_zeros(self.places))
 
 
 def a_thousandth_off_in_batches(patch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from adapler.attention import fused
 from adapler.backbones.bert import Bert
+from adapler.buckets import Buckets
 from adapler.layout import Packed, Padded
 from adapler.methods import adapler as method
 from adapler.methods.adapler import AdapLeR
@@ -81,7 +82,8 @@ def attention_sees_renumbered_positions(patch: pytest.MonkeyPatch) -> None:
     attend = Packed.attend
 
     def planted(self: Packed, block: Any, asking: Tokens, tokens: Tokens, **rest: Any) -> Any:
-        return attend(self, block, _renumbered(asking), _renumbered(tokens), **rest)
+        renumbered = _renumbered(tokens)
+        return attend(self, block, renumbered if asking is tokens else _renumbered(asking), renumbered, **rest)
 
     patch.setattr(Packed, "attend", planted)
 
@@ -118,7 +120,8 @@ def attention_across_texts(patch: pytest.MonkeyPatch) -> None:
     attend = Packed.attend
 
     def planted(self: Packed, block: Any, asking: Tokens, tokens: Tokens, **rest: Any) -> Any:
-        one, ask = (replace(some, layout=Packed(torch.tensor([some.position.numel()]))) for some in (tokens, asking))
+        one = replace(tokens, layout=Packed(torch.tensor([tokens.position.numel()])))
+        ask = one if asking is tokens else replace(asking, layout=Packed(torch.tensor([asking.position.numel()])))
         return attend(one.layout, block, ask, one, **rest)  # type: ignore[arg-type]
 
     patch.setattr(Packed, "attend", planted)
@@ -126,6 +129,7 @@ def attention_across_texts(patch: pytest.MonkeyPatch) -> None:
 
 def packed_attention_without_mask(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Packed, "mask", lambda self, tokens, dtype: None)
+    patch.setattr(Buckets, "filled", lambda self, values, fill: values.new_zeros(self.places))
 
 
 def padded_attention_without_mask(patch: pytest.MonkeyPatch) -> None:
@@ -133,12 +137,13 @@ def padded_attention_without_mask(patch: pytest.MonkeyPatch) -> None:
 
 
 def packed_attention_ignores_fading(patch: pytest.MonkeyPatch) -> None:
-    mask = Packed.mask
+    attend = Packed.attend
 
-    def planted(self: Packed, tokens: Tokens, dtype: torch.dtype) -> Tensor | None:
-        return mask(self, replace(tokens, log_weight=torch.zeros_like(tokens.log_weight)), dtype)
+    def planted(self: Packed, block: Any, asking: Tokens, tokens: Tokens, **rest: Any) -> Any:
+        bold = replace(tokens, log_weight=torch.zeros_like(tokens.log_weight))
+        return attend(self, block, bold if asking is tokens else asking, bold, **rest)
 
-    patch.setattr(Packed, "mask", planted)
+    patch.setattr(Packed, "attend", planted)
 
 
 def sums_without_gradient(patch: pytest.MonkeyPatch) -> None:

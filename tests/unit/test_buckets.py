@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from adapler import layout
+from adapler import buckets as buckets_module
 from adapler.buckets import FEWEST_TEXTS, VECTOR, Buckets
 from adapler.engine import encode
 from adapler.layout import Packed
@@ -42,9 +42,9 @@ def test_buckets_change_no_answer(monkeypatch: pytest.MonkeyPatch, relative: boo
     given = setup(torch.float64, lengths=(1, 2, 40, 5, 3, 33, 2, 9) * 6, relative=relative)
     answers = {}
     for worth in (1.0, 0.0):
-        monkeypatch.setattr(layout, "_WORTH_BUCKETS", worth)
+        monkeypatch.setattr(buckets_module, "WORTH", worth)
         tokens = end_to_end(given.backbone, given.texts)
-        assert isinstance(tokens.layout, Packed) and (tokens.layout._in_buckets() is not None) is (worth == 1.0)
+        assert isinstance(tokens.layout, Packed) and (len(tokens.layout.buckets.buckets) > 1) is (worth == 1.0)
         with torch.inference_mode():
             answers[worth], _ = encode(given.backbone, tokens, given.reducer if reduced else None)
     assert torch.allclose(answers[1.0], answers[0.0], atol=1e-12)
