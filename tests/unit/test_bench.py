@@ -16,7 +16,7 @@ from adapler.bench.run import PADDED, worth_timing
 from adapler.bench.singles import GROUPS, deciles, long_ones
 from adapler.cli import app
 from adapler.data.text import EncodedText
-from adapler.errors import BadModel
+from adapler.errors import BadInput, BadModel
 from adapler.folder import check_folder
 from tests.tiny import saved_with_answers, tiny_classifier, tiny_texts
 
@@ -69,6 +69,17 @@ def test_the_command_times_everyone_and_writes_records(place: Path, tmp_path: Pa
     assert all(record["unit"] == "ms/text" and record["wall_speedup"] > 0 for record in deciles)
     share = next(record for record in records if record["unit"] == "share")
     assert 0 < share["value"] < 1 and "GFLOP/s" in answer.stdout
+
+
+def test_contenders_can_be_left_out_but_not_what_they_are_held_against(place: Path) -> None:
+    command = ["bench", str(place / "model"), "--data", str(place / "data.jsonl"), "--count", "32", "--seconds", "1", "--json"]
+    answer = CliRunner().invoke(app, [*command, "--threads", "1", "--only", "torch, full, batch 8", "--only", "sorted 32"])
+    assert answer.exit_code == 0, answer.output
+    names = {record["variant"] for record in json.loads(answer.stdout) if record["unit"] == "texts/s"}
+    assert {PADDED, "torch, full", "torch, full, batch 8", "transformers, sorted 32"} <= names
+    assert all(name in (PADDED, "torch, full", "torch, full, batch 8") or "sorted 32" in name for name in names)
+    refused = CliRunner().invoke(app, [*command, "--only", "no such runtime"])
+    assert refused.exit_code == BadInput.exit_code and "torch, full" in refused.stderr
 
 
 def test_a_model_without_a_dial_is_told_what_to_do(place: Path, tmp_path: Path) -> None:

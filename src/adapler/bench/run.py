@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import statistics
 import tempfile
 from collections.abc import Callable, Sequence
@@ -17,7 +18,7 @@ from adapler.bench.ceiling import gemm_ceiling, layer_shapes
 from adapler.bench.singles import singles_by_length
 from adapler.classifier import Classifier
 from adapler.data.text import EncodedText, Text, TextEncoder
-from adapler.errors import BadModel
+from adapler.errors import BadInput, BadModel
 from adapler.evaluation.outcome import run as outcome_of
 from adapler.export import EXPORTS
 from adapler.export.write import export
@@ -31,6 +32,7 @@ PADDED = "transformers, padded 32"
 OWN = "torch, full"
 BUDGET = "token budget"
 SETTLE = 0.1
+MOST_ROUNDS = 15
 
 
 @dataclass(frozen=True)
@@ -60,12 +62,14 @@ def bench(
     calibrate: Sequence[Text] = (),
     singles: int = 64,
     compiled: bool = False,
+    only: Sequence[str] = (),
     say: Callable[[str], None] = lambda line: None,
 ) -> list[Record]:
     """Time transformers, ONNX Runtime and this project's runtimes at full length and at every point of the dial.
 
     `calibrate` are texts for an 8-bit graph with fixed ranges, beside the one that takes them token by token. A fifth of
-    the time goes to texts one by one, by length.
+    the time goes to texts one by one, by length. `only` takes the contenders in whose name one of these stands, and those
+    they are held against, for more rounds in the same time; the texts one by one are then left out.
     """
     if folder.reduction is None or folder.reduction.dial is None:
         raise BadModel(f"{folder.path} has no operating points to time; measure them: adapler dial MODEL --data DEV")
@@ -80,14 +84,38 @@ def bench(
     with tempfile.TemporaryDirectory() as scratch:
         own = _own(folder, opened, Path(scratch), threads, encoder(list(calibrate)), say)
         contenders = _contenders(folder, own, list(texts), encoded, Path(scratch), threads, singles, compiled, say)
+        contenders = chosen(contenders, only)
         say(f"{len(contenders)} contenders, {len(texts)} texts, {threads} threads")
-        timings = race({c.name: c.run for c in contenders}, repeats=15, seconds=0.8 * seconds, settle=SETTLE)
+        share = 1.0 if only else 0.8
+        timings = race({c.name: c.run for c in contenders}, repeats=MOST_ROUNDS, seconds=share * seconds, settle=SETTLE)
         runtimes = {family: classifier.runtime for family, classifier in own.items()}
         trained = _trained(folder.reduction.dial)
-        alone = singles_by_length(shared, runtimes, encoded, trained.scale, each=singles // 8, seconds=0.2 * seconds)
+        alone = (
+            []
+            if only
+            else singles_by_length(shared, runtimes, encoded, trained.scale, each=singles // 8, seconds=0.2 * seconds)
+        )
     tokenising = race({"tokenise": lambda: encoder(list(texts))}, repeats=5)["tokenise"].median / len(texts)
     ceiling = _ceiling_record(shared, opened, encoded, timings[OWN], tokenising)
     return [*_records(shared, contenders, timings, tokenising), *alone, ceiling]
+
+
+def chosen(contenders: Sequence[Contender], only: Sequence[str]) -> list[Contender]:
+    """Those whose name holds one of `only`, and what they are held against; all where nothing is asked."""
+    wanted = {c.name for c in contenders if any(part in c.name for part in only)}
+    if only and not wanted:
+        raise BadInput(
+            f"no contender has {' or '.join(map(repr, only))} in its name; there are: " + "; ".join(c.name for c in contenders)
+        )
+    wanted |= {held_against(c) for c in contenders if c.name in wanted} | {PADDED, OWN}
+    return [c for c in contenders if not only or c.name in wanted]
+
+
+def held_against(contender: Contender) -> str:
+    """The name of who is timed beside it: the same runtime at full length in the same batches; a peer's is the padded one."""
+    if contender.point is None:
+        return PADDED
+    return f"{contender.family}, full" + ("" if contender.batch == BUDGET else f", {contender.batch}")
 
 
 def _contenders(
@@ -202,12 +230,16 @@ def _trained(dial: Dial) -> Point:
 
 
 def worth_timing(dial: Dial) -> list[Point]:
-    """The careful, the trained, the fast and the fastest point that removes something; each once, slowest first."""
+    """The careful, the trained, the fast and the fastest point that removes something, and the one half-way between the last
+    two; each once, slowest first."""
     plain = [point for point in dial.points if point.scale and point.escalate is None]
     if not plain:
         raise BadModel("no operating point of the model removes anything, so there is nothing to time")
     named = [point for point in dial.aliases.values() if point in plain]
-    wanted = [*named, min(plain, key=lambda point: abs(point.scale - 1)), max(plain, key=lambda point: point.flops_speedup)]
+    trained, fastest = min(plain, key=lambda point: abs(point.scale - 1)), max(plain, key=lambda point: point.flops_speedup)
+    middle = math.sqrt(trained.flops_speedup * fastest.flops_speedup)
+    between = min(plain, key=lambda point: abs(math.log(point.flops_speedup / middle)))
+    wanted = [*named, trained, between, fastest]
     return sorted({point.name: point for point in wanted}.values(), key=lambda point: point.flops_speedup)
 
 
@@ -229,9 +261,7 @@ def _records(shared: Record, contenders: Sequence[Contender], timings: dict[str,
     for contender in contenders:
         timing = timings[contender.name]
         rates = [contender.count / value for value in timing.seconds]
-        # Against the same runtime at full length in the same batches; the peers, against the plain padded one.
-        full = f"{contender.family}, full" + ("" if contender.batch == BUDGET else f", {contender.batch}")
-        other = next((c for c in contenders if c.name == (full if contender.point else PADDED)), None)
+        other = next((c for c in contenders if c.name == held_against(contender)), None)
         ratios = (
             None
             if other is None

@@ -29,6 +29,9 @@ def bench(
     calibrate: Annotated[
         int, typer.Option(min=0, help="Train texts for a calibrated 8-bit graph, where the data has a train split.")
     ] = 256,
+    only: Annotated[
+        list[str] | None, typer.Option(help="Only contenders with this in their name, and what they are held against; repeat.")
+    ] = None,
     compiled: Annotated[bool, typer.Option("--compile", help="Also transformers under torch.compile.")] = False,
     out: Annotated[Path | None, typer.Option(help="Write the records here as JSON.")] = None,
     chart: Annotated[Path | None, typer.Option(help="Write a page with charts here (HTML, nothing fetched).")] = None,
@@ -69,6 +72,7 @@ def bench(
         split=split,
         seconds=seconds,
         compiled=compiled,
+        only=only or (),
         say=note,
     )
     if out is not None:
