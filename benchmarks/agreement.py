@@ -3,7 +3,8 @@
     python -m benchmarks.agreement MODEL --data PATH/TO/ag_news
 
 Writes benchmarks/results/prove-runtimes-TASK.json: per runtime, how many of 500 test texts get the label that `encode` gives
-each of them alone, and how many of their tokens go exactly as deep. Writes curve-dial-TASK.json: every operating point that
+each of them alone, how many of their tokens go exactly as deep, and the score on all of test beside torch's. Writes
+curve-dial-TASK.json: every operating point that
 was measured on dev, measured again on test, with a 95% interval of its loss.
 """
 
@@ -22,7 +23,7 @@ from numpy.typing import NDArray
 from adapler import checkpoint
 from adapler.classifier import Classifier
 from adapler.config import DataSettings, build_config
-from adapler.data.load import read_split
+from adapler.data.load import Examples, read_split
 from adapler.data.text import EncodedText, Text, TextEncoder
 from adapler.engine import encode, pack
 from adapler.evaluation.evaluate import paired_bootstrap
@@ -53,7 +54,7 @@ def main(
     test, metric = read_split(settings, "test", opened.backbone.labels)
     encoder = TextEncoder(opened.tokenizer, opened.max_length)
     shared = Record(kind="prove", task=task, split="test", threads=torch.get_num_threads())
-    compared = _runtimes(shared, opened, _some(test.texts), encoder, _calibration(settings, opened, encoder))
+    compared = _runtimes(shared, opened, test, metric, encoder, _calibration(settings, opened, encoder))
     write_records(RESULTS / f"prove-runtimes-{task}.json", compared)
     texts, labels = encoder(test.texts), np.asarray(test.labels)
     write_records(RESULTS / f"curve-dial-{task}.json", _dial(shared, opened, folder.reduction.dial, metric, texts, labels))
@@ -69,8 +70,14 @@ def _calibration(settings: DataSettings, opened: checkpoint.Checkpoint, encoder:
 
 
 def _runtimes(
-    shared: Record, opened: checkpoint.Checkpoint, texts: list[Text], encoder: TextEncoder, seen: list[EncodedText]
+    shared: Record,
+    opened: checkpoint.Checkpoint,
+    test: Examples,
+    metric: str,
+    encoder: TextEncoder,
+    seen: list[EncodedText],
 ) -> list[Record]:
+    texts = _some(test.texts)
     expected = [_alone(opened, text) for text in encoder(texts)]
     labels, depths = [label for label, _ in expected], [depth for _, depth in expected]
     records = []
@@ -80,6 +87,11 @@ def _runtimes(
             shown = name if calibrated is None else f"{name} calibrated"
             export(opened, Path(scratch) / shown, to=name, texts=calibrated)
             classifiers[shown] = Classifier.from_pretrained(Path(scratch) / shown, point="trained")
+        numbers = {label: number for number, label in enumerate(opened.backbone.labels)}
+        scores = {
+            shown: score(metric, test.labels, np.asarray([numbers[answer.label] for answer in classifier(test.texts)]))
+            for shown, classifier in classifiers.items()
+        }
         for shown, classifier in classifiers.items():
             answers: list[Prediction] = classifier(texts)
             same_labels = sum(a.label == label for a, label in zip(answers, labels, strict=True))
@@ -96,8 +108,11 @@ def _runtimes(
                     n=len(texts),
                     value=100 * same_labels / len(texts),
                     unit="% of labels the same",
+                    metric=metric,
+                    score=scores[shown],
+                    loss_points=100 * (scores["torch"] - scores[shown]),
                     threads=shared.threads,
-                    config={"tokens": tokens, "tokens_as_deep": same_tokens},
+                    config={"tokens": tokens, "tokens_as_deep": same_tokens, "scored": len(test.texts)},
                 )
             )
     return records

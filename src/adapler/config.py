@@ -75,6 +75,9 @@ class SteerSettings(Settings):
     )
     max_loss: float = Field(1.0, ge=0, le=100, description="Points of dev score the kept model may lose against the full one.")
     distill: float = Field(0.0, ge=0, le=1, description="Share of the label loss taken from the phase-1 model's probabilities.")
+    hint: float = Field(
+        0.0, ge=0, le=100, description="Weight of the distance from the vectors the phase-1 model answers from."
+    )
     scale_low: float = Field(1.0, gt=0, le=2, description="Train over random scales of eta: the lowest.")
     scale_high: float = Field(1.0, gt=0, le=2, description="Train over random scales of eta: the highest.")
 

@@ -64,7 +64,8 @@ def encode(
         tokens = asking.with_x(block.feed_forward(asking.x))
     if want.hidden:
         trace.hidden.append(tokens.x)
-    return backbone.classify(tokens.layout.pool(tokens, backbone.pooling)), trace
+    trace.pooled = tokens.layout.pool(tokens, backbone.pooling)
+    return backbone.classify(trace.pooled), trace
 
 
 def thin(

@@ -149,6 +149,8 @@ class Trace:
     """On request: the input of each layer, then the last layer's output."""
     attentions: list[Tensor] = field(default_factory=list)
     """On request, per layer (B, heads, Q, K) over the places the layout gives the tokens."""
+    pooled: Tensor | None = None
+    """(B, H): the vector of each text that the head reads."""
 
     def at(self, layer: int, site: str = "layer_input") -> Step:
         """The step of one layer."""

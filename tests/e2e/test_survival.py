@@ -54,7 +54,7 @@ def short(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], str
     settings["finetune"]["epochs"] = 3
     settings["reduce"]["epochs"] = 2
     settings["run"] = {"snapshot_seconds": 0}
-    settings["steer"] = {"target_speedup": 3.0, "scale_low": 0.8, "scale_high": 1.2, "distill": 0.3}
+    settings["steer"] = {"target_speedup": 3.0, "scale_low": 0.8, "scale_high": 1.2, "distill": 0.3, "hint": 0.5}
     out = folder / "whole"
     assert in_child(settings, out, None) == 0
     return settings, weights(out)

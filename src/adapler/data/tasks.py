@@ -48,7 +48,14 @@ def _paper(
             "lambda_growth": growth,
             "start": "pretrained",
         },
-        "steer": {"target_speedup": None, "max_loss": 1.0, "distill": 0.0, "scale_low": 1.0, "scale_high": 1.0},
+        "steer": {
+            "target_speedup": None,
+            "max_loss": 1.0,
+            "distill": 0.0,
+            "hint": 0.0,
+            "scale_low": 1.0,
+            "scale_high": 1.0,
+        },
     }
 
 

@@ -85,6 +85,13 @@ class Losses:
     def distilled(self, distance: Tensor, share: float) -> Losses:
         """The same with `share` of the label loss replaced by a distance from a teacher."""
         change = share * (distance - self.label)
+        return self._with_label(change)
+
+    def hinted(self, distance: Tensor, weight: float) -> Losses:
+        """The same with the distance from a teacher's vectors beside the label loss."""
+        return self._with_label(weight * distance)
+
+    def _with_label(self, change: Tensor) -> Losses:
         return Losses(self.label + change, self.contribution, self.length, self.total + change, self.combined + change)
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 from safetensors.torch import load_file
 from torch import Tensor
@@ -28,6 +27,7 @@ from adapler.training.selection import Selection
 from adapler.training.session import Phase, Session
 from adapler.training.setup import Prepared
 from adapler.training.snapshot import write_tensors
+from adapler.training.teacher import Teacher
 
 REDUCER = "reducer."
 STEER_EVERY, STEER_TEXTS = 8, 96
@@ -68,7 +68,7 @@ class Reduce(Phase):
         prepared: Prepared,
         reducer: AdapLeR,
         saliencies: list[NDArray[np.float32]],
-        teacher: Tensor | None,
+        teacher: Teacher | None,
         best_finetuned: float,
         settings: ReduceSettings,
         steer: SteerSettings,
@@ -77,7 +77,7 @@ class Reduce(Phase):
         folder: Path,
         class_weights: Tensor | None,
     ) -> None:
-        """`teacher` (examples, labels): phase-1 logits to distil from, or None; `best_finetuned`: the dev score to hold."""
+        """`teacher`: the phase-1 model's answers, if it is to be followed; `best_finetuned`: the dev score to hold."""
         self.prepared, self.reducer, self.saliencies, self.teacher = prepared, reducer, saliencies, teacher
         self.settings, self.steer, self.session, self.folder = settings, steer, session, folder
         self.seed, self.accumulate, self.precision = run_settings.seed, run_settings.accumulate, run_settings.precision
@@ -225,9 +225,9 @@ class Reduce(Phase):
         )
         if self.teacher is None:
             return losses, trace
-        wanted = self.teacher[batch].to(device).log_softmax(-1)
-        distance = F.kl_div(logits.float().log_softmax(-1), wanted, log_target=True, reduction="batchmean")
-        return losses.distilled(distance, self.steer.distill), trace
+        losses = losses.distilled(self.teacher.answer_distance(batch, logits.float()), self.steer.distill)
+        assert trace.pooled is not None
+        return losses.hinted(self.teacher.vector_distance(batch, trace.pooled.float()), self.steer.hint), trace
 
     def _scales(self, count: int, device: torch.device) -> Tensor | None:
         """A random scale of the thresholds for every text, log-uniform, so that one model serves many speeds."""

@@ -11,13 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from adapler.backbones.base import Backbone
 from adapler.config import TrainConfig, build_config
-from adapler.data.text import EncodedText
 from adapler.errors import BadConfig
-from adapler.evaluation.outcome import class_weights, run
+from adapler.evaluation.outcome import class_weights
 from adapler.methods.adapler import AdapLeR
 from adapler.report.page import write_report
 from adapler.training.finetune import Finetune
@@ -29,6 +26,7 @@ from adapler.training.saliency import PART_TEXTS, extract
 from adapler.training.session import Progress, Session
 from adapler.training.setup import Prepared, load_backbone, prepare
 from adapler.training.snapshot import Snapshots
+from adapler.training.teacher import teach
 
 CONFIG_FILE = "train.json"
 _PART_STEPS = 3 * PART_TEXTS // 64
@@ -92,7 +90,7 @@ def _run_phases(config: TrainConfig, out: Path, prepared: Prepared, session: Ses
     )
 
     finetune.load_epoch(best[-1])
-    teacher = _logits(backbone, prepared.train) if config.steer.distill > 0 else None
+    teacher = teach(backbone, prepared.train) if config.steer.distill > 0 or config.steer.hint > 0 else None
     if config.reduce.start == "pretrained":
         fresh, _ = load_backbone(config.model, dataset.labels, config.run.seed, device)
         backbone.model.load_state_dict(fresh.model.state_dict())
@@ -154,7 +152,3 @@ def _difference(before: dict[str, Any], after: dict[str, Any], prefix: str = "")
 
 def _finetune_state(work: Path) -> dict[str, Any]:
     return read_json(work / "finetuned.json")
-
-
-def _logits(backbone: Backbone, texts: list[EncodedText]) -> Tensor:
-    return torch.from_numpy(run(backbone, None, texts).logits)
