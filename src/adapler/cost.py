@@ -51,6 +51,9 @@ class ModelCost:
     predictors: tuple[int, ...] = ()
     """Per token entering each layer's predictor; empty for a model without reduction."""
     pooling: str = "first"
+    fed_last: int | None = None
+    """Where tokens leave between attention and feed-forward: how many at most go through the last feed-forward part. Those
+    of the other layers run on what enters the next."""
 
     def full(self, n: int, *, executed: bool = False) -> int:
         """FLOPs of a text of `n` tokens that keeps them all, without predictors."""
@@ -59,7 +62,9 @@ class ModelCost:
 
     def reduced(self, n: int, lengths: Sequence[int], fed: Sequence[int] | None = None, *, executed: bool = False) -> int:
         """FLOPs of a text of `n` tokens of which `lengths[l]` enter layer l and `fed[l]` its feed-forward part."""
-        return self._run(n, lengths, lengths if fed is None else fed, predictors=self.predictors, executed=executed)
+        if fed is None:
+            fed = lengths if self.fed_last is None else [*lengths[1:], min(lengths[-1], self.fed_last)]
+        return self._run(n, lengths, fed, predictors=self.predictors, executed=executed)
 
     def _run(self, n: int, lengths: Sequence[int], fed: Sequence[int], *, predictors: Sequence[int], executed: bool) -> int:
         total = float(self.embedding * n + self.head)
@@ -95,9 +100,9 @@ def speedups(
     authors: float | None = None,
 ) -> Speedups:
     """Speedups over texts in file order: `counts[i]` tokens came in, `lengths[i][l]` entered layer l."""
-    fed = lengths if fed is None else fed
-    reduced = sum(map(cost.reduced, counts, lengths, fed))
-    executed = sum(cost.reduced(n, ls, fs, executed=True) for n, ls, fs in zip(counts, lengths, fed, strict=True))
+    through: Sequence[Sequence[int] | None] = [None] * len(counts) if fed is None else fed
+    reduced = sum(map(cost.reduced, counts, lengths, through))
+    executed = sum(cost.reduced(n, ls, fs, executed=True) for n, ls, fs in zip(counts, lengths, through, strict=True))
     padded = 0
     for first in range(0, len(counts), PADDED_BATCH):
         batch = counts[first : first + PADDED_BATCH]

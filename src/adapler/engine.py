@@ -40,7 +40,6 @@ def encode(
     """
     trace = Trace()
     received_wanted = reducer is not None and reducer.wants_received
-    eager = want.attentions or received_wanted
     dropping = backbone.model.training and (reducer is None or reducer.attention_dropout)
     for index, block in enumerate(backbone.blocks):
         tokens = thin(tokens, reducer, "layer_input", index, trace, soft=soft, scale=scale)
@@ -49,9 +48,12 @@ def encode(
             trace.kept.append(tokens.layout.kept(tokens))
         if want.hidden:
             trace.hidden.append(tokens.x)
-        # After the last attention only the pooled token is read, so it alone asks, unless someone wants to see the others.
+        # After the last attention only the pooled token is read, so it alone asks, unless someone wants to see the others or
+        # learns from how they are ranked.
         last = index == len(backbone.blocks) - 1
-        alone = last and backbone.pooling == "first" and not eager and not want.hidden
+        seen = want.attentions or want.hidden or (received_wanted and soft is not None)
+        alone = last and backbone.pooling == "first" and not seen
+        eager = want.attentions or (received_wanted and not alone)
         asking = tokens.layout.pooled(tokens) if alone else tokens
         context, attention = tokens.layout.attend(
             block, asking, tokens, dropout=block.attention_dropout if dropping else 0.0, eager=eager
@@ -59,8 +61,13 @@ def encode(
         if want.attentions and attention is not None:
             trace.attentions.append(attention)
         asking = asking.with_x(block.merge(asking.x, context))
-        asking = thin(asking, reducer, "after_attention", index, trace, soft=soft, scale=scale, received=attention)
-        trace.feed_forward_lengths.append(trace.lengths[-1] if alone else asking.layout.length(asking))
+        if alone:
+            fed = trace.lengths[-1] if reducer is None else reducer.going_on(trace.lengths[-1], index, scale=scale)
+        else:
+            received = None if attention is None or not received_wanted else asking.layout.received(asking, attention)
+            asking = thin(asking, reducer, "after_attention", index, trace, soft=soft, scale=scale, received=received)
+            fed = asking.layout.length(asking)
+        trace.feed_forward_lengths.append(fed)
         tokens = asking.with_x(block.feed_forward(asking.x))
     if want.hidden:
         trace.hidden.append(tokens.x)
@@ -85,10 +92,12 @@ def thin(
     decision = reducer.decide(tokens, site, layer, soft=soft, scale=scale, received=received)
     if decision is None:
         return tokens
-    if decision.log_weight is None:
-        after = tokens.layout.remove(tokens, decision.keep)
-    else:
+    if decision.factor is not None:
+        after = tokens.with_x(tokens.x * decision.factor.unsqueeze(-1).to(tokens.x.dtype))
+    elif decision.log_weight is not None:
         after = tokens.fade(decision.log_weight)
+    else:
+        after = tokens.layout.remove(tokens, decision.keep)
     trace.steps.append(
         Step(
             layer=layer,
@@ -120,4 +129,6 @@ def pack(backbone: Backbone, batch: Sequence[EncodedText], device: torch.device)
 
 def model_cost(backbone: Backbone, reducer: Reducer | None) -> ModelCost:
     """FLOPs of a backbone with the reducer's own work added."""
-    return replace(backbone.cost, predictors=() if reducer is None else reducer.flops_per_token)
+    if reducer is None:
+        return replace(backbone.cost, predictors=())
+    return replace(backbone.cost, predictors=reducer.flops_per_token, fed_last=reducer.fed_last)

@@ -60,6 +60,18 @@ class _Layout(ABC):
     def length(self, tokens: Tokens) -> Tensor:
         return self.total(tokens.weight)
 
+    def rank(self, values: Tensor) -> Tensor:
+        rows = self.rows(values, fill=float("-inf"))
+        order = rows.argsort(dim=-1, descending=True, stable=True)
+        place = torch.arange(rows.shape[-1], device=rows.device).expand_as(order)
+        return self.unrows(torch.empty_like(order).scatter_(-1, order, place))
+
+    def received(self, tokens: Tokens, probabilities: Tensor) -> Tensor:
+        mean = probabilities.mean(dim=1)
+        asking = self.rows(tokens.weight).to(mean.dtype)  # what is padding or gone asks nobody
+        from_all = (asking.unsqueeze(1) @ mean).squeeze(1)
+        return self.unrows(from_all - asking * mean.diagonal(dim1=-2, dim2=-1))
+
     def attend(
         self, block: Block, asking: Tokens, tokens: Tokens, *, dropout: float, eager: bool
     ) -> tuple[Tensor, Tensor | None]:

@@ -85,6 +85,12 @@ class Layout(Protocol):
     def length(self, tokens: Tokens) -> Tensor:
         """Weighted token count of each text: (B,). Padding counts 0."""
 
+    def rank(self, values: Tensor) -> Tensor:
+        """Place of each token among its text's, largest value first, counted from 0; of equals the earlier is first."""
+
+    def received(self, tokens: Tokens, probabilities: Tensor) -> Tensor:
+        """Attention each token gets from the others of its text, averaged over heads; `probabilities` as `attend` gives."""
+
     def attend(
         self, block: Any, asking: Tokens, tokens: Tokens, *, dropout: float, eager: bool
     ) -> tuple[Tensor, Tensor | None]:
@@ -114,6 +120,10 @@ class Decision:
     keep: Tensor
     log_weight: Tensor | None = None
     """In training: the soft removal, non-positive; `Tokens.fade` applies it."""
+    factor: Tensor | None = None
+    """In training, of a method that shrinks vectors instead: what each is multiplied by. `keep` is then not carried out."""
+    logit: Tensor | None = None
+    """Of a method that draws its choices: the logit of each token's staying, from which their likelihood follows."""
     amplifier: Tensor | None = None
     """In training: a leaf of value 1 on the protected token's score, there only to be differentiated by."""
 

@@ -47,24 +47,25 @@ def run(backbone: Backbone, reducer: Reducer | None, texts: Sequence[EncodedText
     counts = [len(text.ids) for text in texts]
     logits: list[NDArray[np.float32] | None] = [None] * len(texts)
     lengths: list[list[int]] = [[] for _ in texts]
+    fed: list[list[int]] = [[] for _ in texts]
     authors: list[list[int]] = [[] for _ in texts]
     for batch in budget_batches(counts, EVALUATION_BUDGET):
         tokens, _ = pack(backbone, [texts[index] for index in batch], device)
         scales = None if scale is None else torch.full((len(batch),), scale, device=device)
         answer, trace = encode(backbone, tokens, reducer, scale=scales)
         rows = answer.float().cpu().numpy()
-        entered = torch.stack(trace.lengths, dim=1).round().int().tolist()
+        entered, through = (torch.stack(n, dim=1).round().int().tolist() for n in (trace.lengths, trace.feed_forward_lengths))
         eta = getattr(reducer, "eta", None)
         counted = None if eta is None else _authors_rows(trace, float(eta[-1]) * (scale or 1.0))
         for place, index in enumerate(batch):
             logits[index] = rows[place]
-            lengths[index] = entered[place]
+            lengths[index], fed[index] = entered[place], through[place]
             if counted is not None:
                 authors[index] = counted[place]
     backbone.model.train(training)
     stacked = np.stack([row for row in logits if row is not None])
     by_authors = authors_speedup(authors, stacked.argmax(-1).tolist()) if authors[0] else None
-    return Outcome(stacked, counts, lengths, speedups(model_cost(backbone, reducer), counts, lengths, authors=by_authors))
+    return Outcome(stacked, counts, lengths, speedups(model_cost(backbone, reducer), counts, lengths, fed, by_authors))
 
 
 def _authors_rows(trace: Trace, last_eta: float) -> list[list[int]]:

@@ -4,4 +4,11 @@ from __future__ import annotations
 
 from adapler.registry import Registry
 
-METHODS = Registry("method", {"adapler": "adapler.methods.adapler:AdapLeR"})
+METHODS = Registry(
+    "method",
+    {
+        "adapler": "adapler.methods.adapler:AdapLeR",
+        "power": "adapler.methods.power:Power",
+        "trbert": "adapler.methods.trbert:TrBert",
+    },
+)

@@ -28,8 +28,18 @@ class Reducer(nn.Module, ABC):
     ) -> Decision | None:
         """What happens to each token at `site` of `layer`; None where the method has nothing to say.
 
-        `soft` is the lambda of soft removal, None for real removal; `scale` (B,) multiplies each text's thresholds.
+        `soft` is the lambda of soft removal, None for real removal; `scale` (B,) multiplies each text's thresholds, so that
+        more leaves the larger it is. `received`: the attention each token got from the others, where the method wants it.
         """
+
+    def going_on(self, length: Tensor, layer: int, *, scale: Tensor | None) -> Tensor:
+        """How many tokens of texts of `length` (B,) go from a layer's attention into its feed-forward part."""
+        return length
+
+    @property
+    def fed_last(self) -> int | None:
+        """Where tokens leave between attention and feed-forward: how many at most go through the last feed-forward part."""
+        return None
 
     @property
     @abstractmethod

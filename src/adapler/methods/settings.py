@@ -13,7 +13,14 @@ from adapler.registry import Registry
 ETA_RANGE = (0.01, 1.0)
 """Thresholds are kept in this range while they train."""
 
-SETTINGS = Registry("method", {"adapler": "adapler.methods.settings:AdapLeRSettings"})
+SETTINGS = Registry(
+    "method",
+    {
+        "adapler": "adapler.methods.settings:AdapLeRSettings",
+        "power": "adapler.methods.settings:PowerSettings",
+        "trbert": "adapler.methods.settings:TrBertSettings",
+    },
+)
 
 
 class MethodSettings(BaseModel, ABC):
@@ -51,6 +58,40 @@ class AdapLeRSettings(MethodSettings):
 
     def tensor_ranges(self) -> dict[str, tuple[float, float]]:
         return {"eta": ETA_RANGE}
+
+
+class PowerSettings(MethodSettings):
+    """Of PoWER-BERT: how much of each rank goes on, layer by layer, the same for every text."""
+
+    ranks: int = Field(128, ge=1, le=8192, description="Ranks told apart: tokens of the longest text.")
+
+    def tensor_shapes(self, hidden_size: int, layers: int) -> dict[str, tuple[int, ...]]:
+        return {"retention": (layers, self.ranks)}
+
+    def tensor_ranges(self) -> dict[str, tuple[float, float]]:
+        return {"retention": (0.0, 1.0)}
+
+
+class TrBertSettings(MethodSettings):
+    """Of TR-BERT: a policy network in front of two layers."""
+
+    width: int = Field(32, ge=1, le=4096, description="Hidden width of each policy network.")
+    sites: tuple[int, ...] | None = Field(None, description="Layers it decides in front of; by default 1 and half the depth.")
+
+    def places(self, layers: int) -> tuple[int, ...]:
+        """The layers, in a model of so many."""
+        return tuple(sorted({min(1, layers - 1), layers // 2})) if self.sites is None else self.sites
+
+    def tensor_shapes(self, hidden_size: int, layers: int) -> dict[str, tuple[int, ...]]:
+        shapes: dict[str, tuple[int, ...]] = {}
+        for site in self.places(layers):
+            shapes |= {
+                f"policies.{site}.dense_in.weight": (self.width, hidden_size),
+                f"policies.{site}.dense_in.bias": (self.width,),
+                f"policies.{site}.dense_out.weight": (1, self.width),
+                f"policies.{site}.dense_out.bias": (1,),
+            }
+        return shapes
 
 
 def parse_settings(method: str, settings: Any) -> MethodSettings:

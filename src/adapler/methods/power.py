@@ -1,0 +1,90 @@
+"""PoWER-BERT (ICML 2020): inside layer j, after attention, only the l_j tokens that received most attention go on.
+
+How many is the same for every text: one retention configuration, learnt. A text of n tokens keeps min(n, l_j).
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from adapler.backbones.base import Backbone
+from adapler.methods.base import Reducer
+from adapler.methods.settings import PowerSettings
+from adapler.tokens import Decision, Tokens
+
+
+class Power(Reducer):
+    """`retention` (layers, ranks) says how much of the token of each rank goes on: while it is learnt, as a factor of its
+    vector; then, summed up, as the number of tokens that stay."""
+
+    name: ClassVar[str] = "power"
+    wants_received = True
+
+    def __init__(self, settings: PowerSettings, layers: int) -> None:
+        super().__init__()
+        self.settings: PowerSettings = settings
+        self.retention = nn.Parameter(torch.ones(layers, settings.ranks))
+
+    @classmethod
+    def for_backbone(cls, backbone: Backbone, settings: PowerSettings | None = None) -> Power:
+        return cls(settings or PowerSettings.model_validate({"ranks": backbone.max_length}), len(backbone.blocks))
+
+    def lengths(self) -> Tensor:
+        """The retention configuration (layers,): tokens that go on from each layer's attention, never more than before."""
+        whole = (self.retention.detach().sum(dim=-1) + 1e-4).floor().clamp(min=1)  # ones that rounding left just below one
+        return whole.cummin(dim=0).values
+
+    def decide(
+        self,
+        tokens: Tokens,
+        site: str,
+        layer: int,
+        *,
+        soft: float | None,
+        scale: Tensor | None = None,
+        received: Tensor | None = None,
+    ) -> Decision | None:
+        if site != "after_attention" or received is None:
+            return None
+        layout = tokens.layout
+        significance = received.to(tokens.weight.dtype) * tokens.weight
+        score = significance / layout.spread(layout.total(significance).clamp(min=1e-30))
+        there = significance.masked_fill(tokens.weight <= 0, float("-inf"))
+        if soft is not None:  # the first token is ranked like any other while the configuration is searched
+            rank = layout.rank(there.detach()).clamp(max=self.settings.ranks - 1)
+            return Decision(
+                score=score,
+                threshold=torch.zeros_like(score),
+                keep=tokens.weight > 0,
+                factor=self.retention[layer][rank],
+            )
+        rank = layout.rank(there.masked_fill(tokens.protected, float("inf")))
+        wanted = layout.spread(self._wanted(layout.length(tokens), layer, scale))
+        keep = (rank < wanted) | tokens.protected
+        return Decision(score=score, threshold=_least_kept(tokens, score, keep), keep=keep & (tokens.weight > 0))
+
+    def going_on(self, length: Tensor, layer: int, *, scale: Tensor | None) -> Tensor:
+        return torch.minimum(length, self._wanted(length, layer, scale))
+
+    @property
+    def fed_last(self) -> int:
+        return int(self.lengths()[-1])
+
+    @property
+    def flops_per_token(self) -> tuple[int, ...]:
+        return (0,) * len(self.retention)  # sums of attention that is there already: no matrix product
+
+    def _wanted(self, length: Tensor, layer: int, scale: Tensor | None) -> Tensor:
+        """How many go on from each text (B,); a `scale` divides the configuration, 0 keeps all."""
+        wanted = self.lengths()[layer].to(length.dtype)
+        return wanted.expand_as(length) if scale is None else (wanted / scale.to(length.dtype)).round().clamp(min=1)
+
+
+def _least_kept(tokens: Tokens, score: Tensor, keep: Tensor) -> Tensor:
+    """The smallest score that stayed in each text by its rank."""
+    chosen = torch.where(keep & ~tokens.protected & (tokens.weight > 0), -score, float("-inf"))
+    least = -tokens.layout.largest(chosen)
+    return tokens.layout.spread(torch.where(least.isinf(), torch.ones_like(least), least))
