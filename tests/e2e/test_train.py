@@ -45,6 +45,17 @@ def test_speedup_over_two_at_equal_accuracy(finished: tuple[Path, dict[str, Any]
     assert report["within_margin"]
 
 
+def test_what_was_said_while_training_is_true_of_the_weights_kept(
+    finished: tuple[Path, dict[str, Any], dict[str, Any]],
+) -> None:
+    _, _, report = finished
+    tuned = [row["score"] for row in report["history"] if row["phase"] == "finetune"]
+    assert max(tuned) == report["splits"]["dev"]["score_full"]
+    kept = next(row for row in report["history"] if row["phase"] == "reduce" and row["epoch"] == report["kept_epoch"])
+    again = next(point for point in report["curve"] if point["scale"] == round(1 / report["kept_scale"], 3))
+    assert kept["score"] == again["score"] and kept["flops_speedup"] == pytest.approx(again["flops_speedup"], rel=1e-3)
+
+
 def test_losses_fall(finished: tuple[Path, dict[str, Any], dict[str, Any]]) -> None:
     _, _, report = finished
     tuning = [row["label_loss"] for row in report["history"] if row["phase"] == "finetune"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import nn
 
@@ -41,6 +42,22 @@ def test_a_changed_weight_is_seen_at_once() -> None:
     linears[0].weight.data = torch.zeros(6, 8)  # another tensor in its place
     with torch.inference_mode():
         torch.testing.assert_close(joined(x)[:, :6], linears[0](x))
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_step_of_an_optimiser_is_seen_at_once(fused: bool) -> None:
+    linears = [nn.Linear(8, 6) for _ in range(3)]
+    optimizer = torch.optim.AdamW([p for linear in linears for p in linear.parameters()], lr=0.1, fused=fused)
+    x = torch.randn(5, 8)
+    joined = Joined(*linears)
+    for _ in range(2):
+        with torch.inference_mode():
+            joined(x)
+        joined(x).square().sum().backward()
+        optimizer.step()
+        with torch.inference_mode():
+            for mine, linear in zip(joined(x).chunk(3, dim=-1), linears, strict=True):
+                torch.testing.assert_close(mine, linear(x))
 
 
 def test_what_is_no_plain_linear_computes_in_its_own_way() -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from adapler.cost import LayerCost, ModelCost
 from adapler.errors import BadModel
@@ -94,6 +95,20 @@ class Backbone(ABC):
         """The longest text its positions reach, special tokens included."""
 
 
+class _Updates:
+    """How many steps the optimisers of this process have made. A fused one writes weights without telling their version."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        register_optimizer_step_post_hook(self._step)
+
+    def _step(self, _optimizer: torch.optim.Optimizer, _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> None:
+        self.count += 1
+
+
+_updates = _Updates()
+
+
 class Joined:
     """Linear maps of the same input as one matrix product, which fills the processor better than several small ones.
 
@@ -105,7 +120,7 @@ class Joined:
         self.linears = linears
         self.plain = all(type(linear) is nn.Linear and linear.bias is not None for linear in linears)
         """Whether they are what they seem: adapters and quantised linears compute in their own way, one by one."""
-        self._kept: tuple[tuple[tuple[int, int], ...], Tensor, Tensor] | None = None
+        self._kept: tuple[tuple[object, ...], Tensor, Tensor] | None = None
 
     def __call__(self, x: Tensor) -> Tensor:
         """Their outputs side by side: (..., sum of the widths)."""
@@ -119,7 +134,7 @@ class Joined:
 
     def _frozen(self) -> tuple[Tensor, Tensor]:
         parameters = [tensor for linear in self.linears for tensor in (linear.weight, linear.bias)]
-        state = tuple((tensor.data_ptr(), tensor._version) for tensor in parameters)
+        state = (_updates.count, *((tensor.data_ptr(), tensor._version) for tensor in parameters))
         if self._kept is None or self._kept[0] != state:
             self._kept = (state, *self._trained())
         return self._kept[1], self._kept[2]
