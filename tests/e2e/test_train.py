@@ -53,7 +53,7 @@ def test_what_was_said_while_training_is_true_of_the_weights_kept(
     assert max(tuned) == report["splits"]["dev"]["score_full"]
     kept = next(row for row in report["history"] if row["phase"] == "reduce" and row["epoch"] == report["kept_epoch"])
     again = next(point for point in report["curve"] if point["scale"] == round(1 / report["kept_scale"], 3))
-    assert kept["score"] == again["score"] and kept["flops_speedup"] == pytest.approx(again["flops_speedup"], rel=1e-3)
+    assert kept["score"] == again["score"] and kept["flops_speedup"] == pytest.approx(again["flops_speedup"], rel=1e-9)
 
 
 def test_losses_fall(finished: tuple[Path, dict[str, Any], dict[str, Any]]) -> None:
