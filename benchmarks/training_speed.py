@@ -29,6 +29,7 @@ from adapler.records import Record, write_records
 from adapler.training.finetune import Finetune
 from adapler.training.progress import Silent
 from adapler.training.reduce import Reduce
+from adapler.training.reducing import Given
 from adapler.training.saliency import BATCH_TOKENS, saliency
 from adapler.training.session import Phase, Session
 from adapler.training.setup import Prepared, load_backbone, prepare
@@ -76,9 +77,7 @@ def _contenders(config: TrainConfig, prepared: Prepared, folder: Path) -> dict[s
     finetune = Finetune(prepared, config.finetune, config.run, session, folder, None)
     reducer = AdapLeR.for_backbone(prepared.backbone)
     uniform = [np.full(len(text.ids), 1 / len(text.ids), dtype=np.float32) for text in prepared.train]
-    reduce = Reduce(
-        prepared, reducer, uniform, None, 0.0, config.reduce, config.steer, config.run, session, folder / "reduce", None
-    )
+    reduce = Reduce(Given(config, prepared, session, folder / "reduce"), reducer, 0.0, uniform, None)
     return {
         TRAINER: _trainer(config, prepared, folder),
         FINETUNE: _phase(finetune),

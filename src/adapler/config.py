@@ -67,6 +67,31 @@ class ReduceSettings(Settings):
     start: Literal["finetuned", "pretrained"] = Field("finetuned", description="Weights phase 3 starts from.")
 
 
+class PowerSettings(Settings):
+    """Of PoWER-BERT: search for how many tokens each layer retains, then training with that many."""
+
+    epochs: int = Field(3, ge=1, le=1000, description="Passes over the training data, in search and in training again.")
+    lr: float = Field(5e-5, gt=0, le=1, description="Peak learning rate of the network.")
+    retention_lr: float | None = Field(None, gt=0, le=1, description="Of the retention; by default larger for short runs.")
+    penalty: float = Field(1e-3, ge=0, description="Charge for what a layer retains, times the layer's number.")
+    batch_size: int = Field(32, ge=1, description="Texts per update.")
+    warmup: float = Field(0.1, ge=0, lt=1, description="Share of updates over which the rates rise.")
+
+
+class TrBertSettings(Settings):
+    """Of TR-BERT: a policy learnt from rewards, first alone, then together with the network."""
+
+    policy_epochs: int = Field(2, ge=1, le=1000, description="Passes in which the policy alone learns.")
+    joint_epochs: int = Field(2, ge=1, le=1000, description="Passes in which the network learns as well.")
+    lr: float = Field(5e-5, gt=0, le=1, description="Peak learning rate of the network.")
+    policy_lr: float | None = Field(None, gt=0, le=1, description="Of the policy; by default larger for short runs.")
+    alpha: float = Field(1.0, ge=0, description="What a whole text of kept tokens costs the reward.")
+    copies: int = Field(4, ge=2, le=64, description="Draws of each text, whose mean is the baseline (8 in the paper).")
+    guide_rate: float = Field(0.5, ge=0, le=1, description="Share of the policy's updates in which one draw is the guide's.")
+    batch_size: int = Field(32, ge=1, description="Texts per update.")
+    warmup: float = Field(0.1, ge=0, lt=1, description="Share of updates over which the rates rise.")
+
+
 class SteerSettings(Settings):
     """What the user wants of the result."""
 
@@ -100,10 +125,13 @@ class RunSettings(Settings):
 class TrainConfig(Settings):
     """A whole training run."""
 
+    method: Literal["adapler", "power", "trbert"] = Field("adapler", description="Which tokens stay: the method trained.")
     model: str = Field("minilm", description="A transformers folder or hub id, or `minilm`, which pip carries.")
     data: DataSettings = DataSettings()
     finetune: FinetuneSettings = FinetuneSettings()
     reduce: ReduceSettings = ReduceSettings()
+    power: PowerSettings = PowerSettings()
+    trbert: TrBertSettings = TrBertSettings()
     steer: SteerSettings = SteerSettings()
     run: RunSettings = RunSettings()
 

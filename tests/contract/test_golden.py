@@ -32,12 +32,12 @@ from adapler.methods.adapler_losses import (
     contribution_loss_per_text,
     contribution_losses,
     contribution_target,
-    label_loss,
     length_loss,
     objective,
     threshold_gradients,
     weighted_contribution_loss,
 )
+from adapler.methods.losses import label_loss
 from adapler.methods.settings import AdapLeRSettings
 from adapler.tokens import Tokens, Trace
 from adapler.training import optim

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from adapler.backbones.base import Backbone
 from adapler.methods.base import Judge
-from adapler.methods.settings import AdapLeRSettings
+from adapler.methods.settings import ETA_RANGE, AdapLeRSettings
 from adapler.tokens import LOG_WEIGHT_FLOOR, Decision, Tokens
 
 
@@ -87,6 +87,14 @@ class AdapLeR(Judge):
         eta = self.eta[layer] if scale is None else self.eta[layer] * scale
         threshold = layout.spread(eta / layout.length(tokens))
         return Decision(score=score, threshold=threshold, keep=(score >= threshold) | tokens.protected)
+
+    def scale_range(self) -> tuple[float, float]:
+        low, high = ETA_RANGE
+        return low / float(self.eta.detach().min()), high / float(self.eta.detach().max())
+
+    @torch.no_grad()
+    def rescale(self, scale: float) -> None:
+        self.eta.mul_(scale)
 
     @property
     def flops_per_token(self) -> tuple[int, ...]:

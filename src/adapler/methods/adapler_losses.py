@@ -9,19 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from adapler.methods.adapler import AdapLeR
+from adapler.methods.losses import label_loss
 from adapler.tokens import Step, Trace
 
 _TINY = 1e-15
 _CLIP = 1e-7
-
-
-def label_loss(logits: Tensor, labels: Tensor, class_weights: Tensor | None = None) -> Tensor:
-    """Cross-entropy, weighted by class where asked, averaged over the batch (not over the weights)."""
-    return F.cross_entropy(logits, labels, weight=class_weights, reduction="sum") / labels.numel()
 
 
 def contribution_target(step: Step, saliency: Tensor, theta: Tensor | None) -> Tensor:

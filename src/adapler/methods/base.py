@@ -36,6 +36,14 @@ class Reducer(nn.Module, ABC):
         """How many tokens of texts of `length` (B,) go from a layer's attention into its feed-forward part."""
         return length
 
+    def scale_range(self) -> tuple[float, float]:
+        """Scales that `rescale` can make the method's own."""
+        return 0.0, float("inf")
+
+    @abstractmethod
+    def rescale(self, scale: float) -> None:
+        """Make the decisions at this scale those at scale 1."""
+
     @property
     def fed_last(self) -> int | None:
         """Where tokens leave between attention and feed-forward: how many at most go through the last feed-forward part."""

@@ -34,8 +34,7 @@ class Power(Reducer):
 
     def lengths(self) -> Tensor:
         """The retention configuration (layers,): tokens that go on from each layer's attention, never more than before."""
-        whole = (self.retention.detach().sum(dim=-1) + 1e-4).floor().clamp(min=1)  # ones that rounding left just below one
-        return whole.cummin(dim=0).values
+        return _whole(self._amounts())
 
     def decide(
         self,
@@ -69,6 +68,15 @@ class Power(Reducer):
     def going_on(self, length: Tensor, layer: int, *, scale: Tensor | None) -> Tensor:
         return torch.minimum(length, self._wanted(length, layer, scale))
 
+    def scale_range(self) -> tuple[float, float]:
+        return 0.1, float("inf")
+
+    @torch.no_grad()
+    def rescale(self, scale: float) -> None:
+        amounts = (self._amounts() / scale).unsqueeze(-1)
+        ranks = torch.arange(self.settings.ranks, device=amounts.device)
+        self.retention.copy_((amounts - ranks).clamp(0.0, 1.0))
+
     @property
     def fed_last(self) -> int:
         return int(self.lengths()[-1])
@@ -78,9 +86,16 @@ class Power(Reducer):
         return (0,) * len(self.retention)  # sums of attention that is there already: no matrix product
 
     def _wanted(self, length: Tensor, layer: int, scale: Tensor | None) -> Tensor:
-        """How many go on from each text (B,); a `scale` divides the configuration, 0 keeps all."""
-        wanted = self.lengths()[layer].to(length.dtype)
-        return wanted.expand_as(length) if scale is None else (wanted / scale.to(length.dtype)).round().clamp(min=1)
+        """How many go on from each text (B,); a `scale` divides what is retained, 0 keeps all."""
+        amount = self._amounts()[layer].to(length.dtype).expand_as(length)
+        return _whole(amount if scale is None else amount / scale.to(length.dtype))
+
+    def _amounts(self) -> Tensor:
+        return self.retention.detach().sum(dim=-1).cummin(dim=0).values
+
+
+def _whole(amount: Tensor) -> Tensor:
+    return (amount + 1e-4).floor().clamp(min=1)  # rounding may have left a sum of ones just below what it is
 
 
 def _least_kept(tokens: Tokens, score: Tensor, keep: Tensor) -> Tensor:

@@ -1,10 +1,12 @@
-"""TR-BERT (NAACL 2021): in front of two layers a policy network gives every token a probability to stay; at 0.5 it does.
+"""TR-BERT (NAACL 2021): in front of two layers a policy network gives every token a probability to stay; at even odds it
+does.
 
 Training draws actions instead (REINFORCE); who draws them is set from outside, see `acting`.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import ClassVar
@@ -19,7 +21,6 @@ from adapler.tokens import Decision, Tokens
 
 Actor = Callable[[Tokens, Tensor, int], Tensor]
 """Tokens, their probabilities to stay, the layer: which stay."""
-STAYS = 0.5
 
 
 class Policy(nn.Module):
@@ -69,14 +70,23 @@ class TrBert(Reducer):
         probability = logit.sigmoid()
         present = probability * tokens.weight
         total = layout.spread(layout.total(present).clamp(min=1e-30))
-        stays = torch.full_like(layout.length(tokens), STAYS) if scale is None else STAYS * scale.to(probability.dtype)
-        wanted = layout.spread(stays)
+        odds = torch.ones_like(layout.length(tokens)) if scale is None else scale.to(probability.dtype)
+        wanted = layout.spread(odds / (1 + odds))
         if self.actor is None:
             keep = probability >= wanted
         else:
             keep = self.actor(tokens, probability.detach(), layer)
         keep = (keep | tokens.protected) & (tokens.weight > 0)
         return Decision(score=present / total, threshold=wanted / total, keep=keep, logit=logit)
+
+    def scale_range(self) -> tuple[float, float]:
+        return 1e-6, float("inf")
+
+    @torch.no_grad()
+    def rescale(self, scale: float) -> None:
+        for policy in self.policies.children():
+            assert isinstance(policy, Policy)
+            policy.dense_out.bias.sub_(math.log(scale))  # a scale multiplies the odds that staying needs
 
     @contextmanager
     def acting(self, actor: Actor) -> Iterator[None]:

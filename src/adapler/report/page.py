@@ -74,9 +74,17 @@ def template(folder: str, name: str) -> Template:
     return environment.get_template(name)
 
 
+_LOSSES = (
+    ("contribution loss", "contribution_loss", ""),
+    ("length loss", "length_loss", "soft tokens, summed over layers"),
+    ("kept share", "kept_share", "of the tokens, in drawn texts"),
+)
+"""What some methods tell besides: title, key, words."""
+
+
 def _render(report: dict[str, Any], examples: bool) -> str:
     stories = report.get("examples") if examples else None
-    reducing = [row for row in report["history"] if row["phase"] == "reduce"]
+    reducing = [row for row in report["history"] if row["phase"] == report["history"][-1]["phase"]]
     return template("report", _TEMPLATE).render(
         report={key: value for key, value in report.items() if key != "examples"},
         measures=_measures(report["splits"]),
@@ -126,7 +134,7 @@ def _tokens_chart(name: str, split: Mapping[str, Any]) -> Chart:
 
 def _kept(report: dict[str, Any]) -> str:
     """Which epoch the model is, and whether it does what was asked."""
-    epochs = sum(row["phase"] == "reduce" for row in report["history"])
+    epochs = sum(row["phase"] == report["history"][-1]["phase"] for row in report["history"])
     if report["kept_epoch"] is None:
         return ""
     scale = report.get("kept_scale", 1.0)
@@ -143,7 +151,7 @@ def _progress_charts(report: dict[str, Any], reducing: Sequence[dict[str, Any]])
     history = report["history"]
     tuned = len(history) - len(reducing)
     both = [(float(place), str(row["epoch"] + 1)) for place, row in enumerate(history)]
-    marks = [Mark(tuned - 0.5, "reduce ▸")] if tuned and reducing else []
+    marks = [Mark(tuned - 0.5, f"{history[-1]['phase']} ▸")] if tuned and reducing else []
     if report["kept_epoch"] is not None:
         marks.append(Mark(float(tuned + report["kept_epoch"]), "kept"))
     scores = [(float(place), 100 * row["score"]) for place, row in enumerate(history)]
@@ -154,12 +162,17 @@ def _progress_charts(report: dict[str, Any], reducing: Sequence[dict[str, Any]])
         Chart(metric, line_chart(_told(metric, scores), score_lines, both, "epoch", ceiling=100.0, marks=marks)),
         _reducing_chart(report, reducing, "dev flops_speedup", "flops_speedup"),
         Chart("label loss", line_chart(_told("label loss", losses), loss_lines, both, "epoch", marks=marks)),
-        _reducing_chart(report, reducing, "contribution loss", "contribution_loss"),
-        _reducing_chart(report, reducing, "length loss", "length_loss", "soft tokens, summed over layers"),
+        *(
+            _reducing_chart(report, reducing, title, key, words)
+            for title, key, words in _LOSSES
+            if any(key in row for row in reducing)
+        ),
     ]
 
 
 def _threshold_charts(report: dict[str, Any], reducing: Sequence[dict[str, Any]]) -> list[Chart]:
+    if not any("eta" in row for row in reducing):  # of another method, or without an epoch
+        return []
     return [
         _layers_chart(report, reducing, "eta", 1, "threshold of each layer, in equal shares"),
         _layers_chart(report, reducing, "theta", 2, "of each layer but the first"),

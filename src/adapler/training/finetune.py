@@ -12,7 +12,7 @@ from adapler.config import FinetuneSettings, RunSettings
 from adapler.data.batches import epoch_batches
 from adapler.engine import encode, pack
 from adapler.evaluation.outcome import run, score
-from adapler.methods.adapler_losses import label_loss
+from adapler.methods.losses import label_loss
 from adapler.training import optim
 from adapler.training.optimizer_state import load_optimizer_tensors, optimizer_tensors, set_rates
 from adapler.training.schedule import learning_rate_factor

@@ -22,14 +22,12 @@ from adapler.evaluation.examples import stories, story_dict
 from adapler.evaluation.outcome import run, score
 from adapler.folder import REDUCTION_JSON
 from adapler.methods.base import Reducer
-from adapler.methods.settings import ETA_RANGE
 from adapler.points import Dial
 from adapler.records import commit, machine, today, versions
 from adapler.report.page import write_report
 from adapler.training.finetune import Finetune
-from adapler.training.reduce import Reduce
+from adapler.training.reducing import Given, Reducing
 from adapler.training.selection import Point, choose_point
-from adapler.training.session import Session
 from adapler.training.setup import Prepared
 
 REPORT_FILE = "report.json"
@@ -61,8 +59,9 @@ class SplitResult:
         return 100 * (self.score_full - self.score)
 
 
-def finish(config: TrainConfig, out: Path, prepared: Prepared, session: Session, finetune: Finetune, reduce: Reduce) -> None:
+def finish(given: Given, out: Path, finetune: Finetune, reduced: Reducing) -> None:
     """Measure the kept epoch against the phase-1 model, write model and report."""
+    config, prepared, session = given.config, given.prepared, given.session
     session.progress.phase("evaluate")
     dataset = prepared.dataset
     splits: dict[str, tuple[list[EncodedText], Examples]] = {"dev": (prepared.dev, dataset.dev)}
@@ -71,17 +70,18 @@ def finish(config: TrainConfig, out: Path, prepared: Prepared, session: Session,
     finetune.load_epoch(finetune.best()[-1])
     full = {name: run(prepared.backbone, None, texts).predictions for name, (texts, _) in splits.items()}
     checkpoint.save(out / FULL_FOLDER, prepared.backbone, prepared.tokenizer, None, prepared.max_length, overwrite=True)
-    reduce.load_best()
-    point, dial, curve = _settle(config, prepared, reduce, score(dataset.metric, dataset.dev.labels, full["dev"]))
+    reduced.load_best()
+    point, dial, curve = _settle(config, prepared, reduced, score(dataset.metric, dataset.dev.labels, full["dev"]))
     results = {
-        name: _result(dataset.metric, prepared.backbone, reduce.reducer, texts, examples.labels, full[name])
+        name: _result(dataset.metric, prepared.backbone, reduced.reducer, texts, examples.labels, full[name])
         for name, (texts, examples) in splits.items()
     }
-    kept = {**(reduce.kept or {}), "within_margin": point.score > reduce.selection.threshold}
+    kept = {**(reduced.kept or {}), "within_margin": point.score > reduced.selection.threshold}
     report: dict[str, Any] = {
         "account": _account(dataset.metric, results, kept),
         "task": dataset.name,
         "metric": dataset.metric,
+        "method": config.method,
         "n_train": len(dataset.train),
         "within_margin": kept.get("within_margin", False),
         "kept_epoch": kept.get("epoch"),
@@ -98,24 +98,24 @@ def finish(config: TrainConfig, out: Path, prepared: Prepared, session: Session,
         "date": today(),
     }
     if config.run.report_examples:
-        report["examples"] = _examples(prepared, reduce.reducer, full["dev"])
-    _install_model(out, prepared, reduce.reducer, dial)
+        report["examples"] = _examples(prepared, reduced.reducer, full["dev"])
+    _install_model(out, prepared, reduced.reducer, dial)
     write_json(out / REPORT_FILE, report)
     write_report(report, out / REPORT_PAGE, examples=config.run.report_examples)
 
 
 def _settle(
-    config: TrainConfig, prepared: Prepared, reduce: Reduce, score_full: float
+    config: TrainConfig, prepared: Prepared, reduced: Reducing, score_full: float
 ) -> tuple[Point, Dial, list[dict[str, float]]]:
-    """Move the kept epoch's thresholds to the operating point that dev says the user wants.
+    """Move the kept epoch's reducer to the operating point that dev says the user wants.
 
     Returns that point; the model's dial; and dev score and speedups at every scale tried. Scales are relative to the point.
     """
-    dataset, eta = prepared.dataset, reduce.reducer.eta.detach()
-    low, high = ETA_RANGE
+    dataset = prepared.dataset
+    low, high = reduced.reducer.scale_range()
     dial, measured = measure(
         prepared.backbone,
-        reduce.reducer,
+        reduced.reducer,
         prepared.dev,
         dataset.dev.labels,
         dataset.metric,
@@ -123,12 +123,10 @@ def _settle(
         reference=("the full-length model it was made from", score_full),
     )
     points = [
-        Point(point.scale, point.score, point.flops_speedup)
-        for point in measured
-        if point.scale <= FARTHEST and float(eta.min()) * point.scale >= low and float(eta.max()) * point.scale <= high
+        Point(point.scale, point.score, point.flops_speedup) for point in measured if low <= point.scale <= min(high, FARTHEST)
     ]
-    chosen = choose_point(points, reduce.selection.threshold, config.steer.target_speedup)
-    eta.mul_(chosen.scale)  # shares the parameter's memory
+    chosen = choose_point(points, reduced.selection.threshold, config.steer.target_speedup)
+    reduced.reducer.rescale(chosen.scale)
     curve = [
         {
             "scale": round(point.scale / chosen.scale, 3),

@@ -1,4 +1,6 @@
-"""A whole run: fine-tune, saliencies, reduce, choose, write. Resumes by itself; ends in a model folder with its account.
+"""A whole run: fine-tune, then the method's own phases, choose, write.
+
+Resumes by itself; ends in a model folder with its account.
 
 A run folder holds the model itself (so `Classifier.from_pretrained(out)` opens it), `train.json` (the settings as resolved),
 `report.json`, `report.html`, and `work/` with snapshots, checkpoints and saliencies.
@@ -15,22 +17,18 @@ import torch
 from adapler.config import TrainConfig, build_config
 from adapler.errors import BadConfig
 from adapler.evaluation.outcome import class_weights
-from adapler.methods.adapler import AdapLeR
 from adapler.report.page import write_report
 from adapler.training.finetune import Finetune
 from adapler.training.finish import REPORT_FILE, REPORT_PAGE, WORK, finish, read_json, write_json
 from adapler.training.processes import join
 from adapler.training.progress import Silent
-from adapler.training.reduce import Reduce
-from adapler.training.saliency import PART_TEXTS, extract
+from adapler.training.recipes import RECIPES, Recipe
+from adapler.training.reducing import Given
 from adapler.training.session import Progress, Session
-from adapler.training.setup import Prepared, load_backbone, prepare
+from adapler.training.setup import Prepared, prepare
 from adapler.training.snapshot import Snapshots
-from adapler.training.teacher import teach
 
 CONFIG_FILE = "train.json"
-_PART_STEPS = 3 * PART_TEXTS // 64
-"""What a part of the saliencies counts on the progress bar, in steps of training."""
 
 
 def train(config: TrainConfig, out: str | Path, progress: Progress | None = None) -> dict[str, Any]:
@@ -55,65 +53,26 @@ def train(config: TrainConfig, out: str | Path, progress: Progress | None = None
 
 
 def _run_phases(config: TrainConfig, out: Path, prepared: Prepared, session: Session, work: Path) -> dict[str, Any]:
-    dataset, backbone = prepared.dataset, prepared.backbone
-    processes, device = session.processes, str(backbone.model.device)
+    dataset, device = prepared.dataset, prepared.backbone.model.device
     weights = class_weights(dataset.train.labels, len(dataset.labels)).to(device) if config.data.class_weights else None
-    processes.part_ways()
+    given = Given(config, prepared, session, work, weights)
+    recipe: Recipe = RECIPES[config.method]()
+    session.processes.part_ways()
     snapshot = session.resume()
     finetune = Finetune(prepared, config.finetune, config.run, session, work / "finetuned", weights)
-    reducing = config.reduce.epochs * -(-len(dataset.train) // (config.reduce.batch_size * config.run.accumulate))
-    parts = -(-len(dataset.train) // PART_TEXTS)
-    session.total_steps = finetune.total + parts * _PART_STEPS + reducing
-    if snapshot is not None and snapshot.state["phase"] == Reduce.name:
+    session.total_steps = finetune.total + recipe.steps(config, len(dataset.train))
+    if recipe.passed(finetune.name, snapshot):
         finetune.load_state(_finetune_state(work))
         session.progress.advance(finetune.total / session.total_steps)
         session.logged = finetune.total
     else:
         session.run(finetune, snapshot)
-        if processes.leads:
+        if session.processes.leads:
             write_json(work / "finetuned.json", finetune.state())
-
-    def part_done(parts: int) -> None:
-        session.progress.advance(parts * _PART_STEPS / session.total_steps)
-        session.stop_if_asked()
-
-    session.progress.phase("saliency")
-    best = finetune.best()
-    saliencies = extract(
-        backbone,
-        prepared.train,
-        dataset.train.labels,
-        [lambda epoch=epoch: finetune.load_epoch(epoch) for epoch in best],  # type: ignore[misc]
-        work / "saliency",
-        part_done,
-        processes,
-    )
-
-    finetune.load_epoch(best[-1])
-    teacher = teach(backbone, prepared.train) if config.steer.distill > 0 or config.steer.hint > 0 else None
-    if config.reduce.start == "pretrained":
-        fresh, _ = load_backbone(config.model, dataset.labels, config.run.seed, device)
-        backbone.model.load_state_dict(fresh.model.state_dict())
-    torch.manual_seed(config.run.seed)
-    reducer = AdapLeR.for_backbone(backbone).to(device)
-    processes.part_ways()
-    reduce = Reduce(
-        prepared,
-        reducer,
-        saliencies,
-        teacher,
-        max(finetune.scores),
-        config.reduce,
-        config.steer,
-        config.run,
-        session,
-        work,
-        weights,
-    )
-    session.run(reduce, snapshot)
-    if processes.leads:
-        finish(config, out, prepared, session, finetune, reduce)
-    processes.wait()
+    reduced = recipe.run(given, finetune, snapshot)
+    if session.processes.leads:
+        finish(given, out, finetune, reduced)
+    session.processes.wait()
     return read_json(out / REPORT_FILE)
 
 

@@ -1,0 +1,60 @@
+"""AdapLeR's recipe: saliencies of the best fine-tuned checkpoints, then soft removal that steepens."""
+
+from __future__ import annotations
+
+import torch
+
+from adapler.config import TrainConfig
+from adapler.methods.adapler import AdapLeR
+from adapler.training.finetune import Finetune
+from adapler.training.recipes import Recipe, updates
+from adapler.training.reduce import Reduce
+from adapler.training.reducing import Given
+from adapler.training.saliency import PART_TEXTS, extract
+from adapler.training.setup import load_backbone
+from adapler.training.snapshot import Snapshot
+from adapler.training.teacher import teach
+
+_PART_STEPS = 3 * PART_TEXTS // 64
+"""What a part of the saliencies counts on the progress bar, in steps of training."""
+
+
+class AdapLeRRecipe(Recipe):
+    """Phases 2 and 3 of the paper."""
+
+    phases = (Reduce.name,)
+
+    def steps(self, config: TrainConfig, examples: int) -> int:
+        parts = -(-examples // PART_TEXTS)
+        return parts * _PART_STEPS + updates(config, examples, config.reduce.epochs, config.reduce.batch_size)
+
+    def run(self, given: Given, finetune: Finetune, snapshot: Snapshot | None) -> Reduce:
+        config, prepared, session = given.config, given.prepared, given.session
+        backbone, processes, device = prepared.backbone, session.processes, str(prepared.backbone.model.device)
+
+        def part_done(parts: int) -> None:
+            session.progress.advance(parts * _PART_STEPS / session.total_steps)
+            session.stop_if_asked()
+
+        session.progress.phase("saliency")
+        best = finetune.best()
+        saliencies = extract(
+            backbone,
+            prepared.train,
+            prepared.dataset.train.labels,
+            [lambda epoch=epoch: finetune.load_epoch(epoch) for epoch in best],  # type: ignore[misc]
+            given.work / "saliency",
+            part_done,
+            processes,
+        )
+        finetune.load_epoch(best[-1])
+        teacher = teach(backbone, prepared.train) if config.steer.distill > 0 or config.steer.hint > 0 else None
+        if config.reduce.start == "pretrained":
+            fresh, _ = load_backbone(config.model, prepared.dataset.labels, config.run.seed, device)
+            backbone.model.load_state_dict(fresh.model.state_dict())
+        torch.manual_seed(config.run.seed)
+        reducer = AdapLeR.for_backbone(backbone).to(device)
+        processes.part_ways()
+        reduce = Reduce(given, reducer, max(finetune.scores), saliencies, teacher)
+        session.run(reduce, snapshot)
+        return reduce

@@ -1,0 +1,139 @@
+"""PoWER-BERT's recipe: search a retention configuration with soft extraction, then train again with the real one."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from adapler.config import TrainConfig
+from adapler.engine import encode, pack
+from adapler.methods.losses import label_loss
+from adapler.methods.power import Power
+from adapler.methods.settings import PowerSettings
+from adapler.training import optim
+from adapler.training.finetune import Finetune, autocast
+from adapler.training.recipes import Recipe, updates
+from adapler.training.reducing import Given, Reducing
+from adapler.training.snapshot import Snapshot
+
+SOFT = 1.0
+"""There is no steepness here: any number asks the method for soft extraction."""
+
+
+class PowerRecipe(Recipe):
+    """Phases 2 and 3 of the paper."""
+
+    phases = ("search", "retrain")
+
+    def steps(self, config: TrainConfig, examples: int) -> int:
+        return 2 * updates(config, examples, config.power.epochs, config.power.batch_size)
+
+    def run(self, given: Given, finetune: Finetune, snapshot: Snapshot | None) -> Reducing:
+        prepared, session = given.prepared, given.session
+        finetune.load_epoch(finetune.best()[-1])
+        torch.manual_seed(given.config.run.seed)
+        settings = PowerSettings(ranks=prepared.max_length)
+        reducer = Power(settings, len(prepared.backbone.blocks)).to(prepared.backbone.model.device)
+        session.processes.part_ways()
+        search = Search(given, reducer, max(finetune.scores))
+        if not self.passed(search.name, snapshot):
+            session.run(search, snapshot)
+        retrain = Retrain(given, reducer, max(finetune.scores))
+        session.run(retrain, snapshot)
+        return retrain
+
+
+class _PowerPhase(Reducing):
+    """A phase of plain label loss."""
+
+    reducer: Power
+
+    def __init__(self, given: Given, reducer: Power, best_finetuned: float) -> None:
+        self.settings = given.config.power
+        super().__init__(
+            given,
+            reducer,
+            best_finetuned,
+            epochs=self.settings.epochs,
+            batch_size=self.settings.batch_size,
+            warmup=self.settings.warmup,
+        )
+        self.parameters = dict(self.model.named_parameters())
+        self.optimizers = {"optimizer": optim.weight_optimizer(self.parameters, self.settings.lr, weight_decay=0.0, eps=1e-8)}
+        self.sums = [0.0, 0.0]
+
+    def gradients(self, batches: list[list[int]], soft: float | None) -> float:
+        """Add the label loss' gradients of an update; returns the loss."""
+        self.model.train()
+        backbone, device = self.prepared.backbone, self.model.device
+        count, loss = sum(map(len, batches)), 0.0
+        for batch in filter(None, map(self.session.processes.own, batches)):
+            with autocast(device, self.run_settings.precision):
+                tokens, _ = pack(backbone, [self.prepared.train[index] for index in batch], device)
+                logits, _ = encode(backbone, tokens, self.reducer, soft=soft)
+                part = label_loss(logits.float(), self.labels[batch], self.class_weights) * (len(batch) / count)
+            part.backward()
+            loss += float(part.detach())
+        return loss
+
+    def observe(self, loss: float) -> None:
+        """For the history."""
+        self.sums = [self.sums[0] + loss, self.sums[1] + 1]
+
+    def figures(self, epoch: int) -> dict[str, Any]:
+        mean = self.sums[0] / max(self.sums[1], 1)
+        self.sums = [0.0, 0.0]
+        return {"label_loss": mean, "retained": [int(count) for count in self.reducer.lengths()]}
+
+    def state(self) -> dict[str, Any]:
+        return {**super().state(), "sums": self.sums}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        super().load_state(state)
+        self.sums = list(state["sums"])
+
+
+class Search(_PowerPhase):
+    """Label loss plus `penalty` times the retention, deep layers charged more; the last weights go on."""
+
+    name = "search"
+    keeps = False
+
+    def __init__(self, given: Given, reducer: Power, best_finetuned: float) -> None:
+        super().__init__(given, reducer, best_finetuned)
+        rate = self.settings.retention_lr or retention_rate(self.total)
+        self.optimizers["retention"] = torch.optim.Adam([{"params": [reducer.retention], "peak": rate}], lr=rate)
+        depth = len(reducer.retention)
+        self.charge = torch.arange(1, depth + 1, device=reducer.retention.device).unsqueeze(-1)
+
+    def step(self, batches: list[list[int]], epoch: int) -> float:
+        label = self.gradients(batches, SOFT)
+        processes = self.session.processes
+        if processes.leads:  # once, whatever the number of processes: their gradients are summed
+            (self.settings.penalty * (self.charge * self.reducer.retention.abs()).sum()).backward()
+        retention = self.reducer.retention
+        loss = self.session.exchange([*self.parameters.values(), retention], label)
+        self.update(self.parameters.values())
+        with torch.no_grad():
+            retention.clamp_(0.0, 1.0)
+        self.observe(loss)
+        return loss
+
+
+class Retrain(_PowerPhase):
+    """Label loss under the configuration found, tokens really leaving."""
+
+    name = "retrain"
+
+    def step(self, batches: list[list[int]], epoch: int) -> float:
+        loss = self.session.exchange(list(self.parameters.values()), self.gradients(batches, None))
+        self.update(self.parameters.values())
+        self.observe(loss)
+        return loss
+
+
+def retention_rate(total: int) -> float:
+    """Rate of the retention by which Adam's steps of a run add up to 1.5, so that what nothing holds reaches 0."""
+    return min(max(3.0 / math.ceil(total), 1e-4), 1e-2)

@@ -1,0 +1,186 @@
+"""TR-BERT's recipe: a guide from gradients, the policy alone by rewards, then policy and network together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from adapler.config import TrainConfig
+from adapler.data.text import EncodedText
+from adapler.engine import encode, pack
+from adapler.methods.trbert import TrBert
+from adapler.tokens import Step, Tokens, Trace
+from adapler.training import optim
+from adapler.training.finetune import Finetune, autocast
+from adapler.training.guide import Guide, guide_scores
+from adapler.training.recipes import Recipe, updates
+from adapler.training.reduce import predictor_rate
+from adapler.training.reducing import Given, Reducing
+from adapler.training.snapshot import Snapshot
+from adapler.training.teacher import Teacher, teach
+
+
+class TrBertRecipe(Recipe):
+    """Phases 1 to 4 of the paper, without the initialisation of the policy by ranks, which it calls optional."""
+
+    phases = ("policy", "joint")
+
+    def steps(self, config: TrainConfig, examples: int) -> int:
+        settings = config.trbert
+        return updates(config, examples, settings.policy_epochs + settings.joint_epochs, settings.batch_size)
+
+    def run(self, given: Given, finetune: Finetune, snapshot: Snapshot | None) -> Reducing:
+        prepared, session = given.prepared, given.session
+        backbone = prepared.backbone
+        finetune.load_epoch(finetune.best()[-1])
+        teacher = teach(backbone, prepared.train)
+        torch.manual_seed(given.config.run.seed)
+        reducer = TrBert.for_backbone(backbone).to(backbone.model.device)
+        session.processes.part_ways()
+        if not self.passed("policy", snapshot):
+            guide = guide_scores(backbone, reducer.sites, prepared.train, prepared.dataset.train.labels)
+            session.run(Policy(given, reducer, max(finetune.scores), guide), snapshot)
+        joint = Joint(given, reducer, max(finetune.scores), teacher)
+        session.run(joint, snapshot)
+        return joint
+
+
+class _Rewarded(Reducing):
+    """REINFORCE: every text is run several times with drawn actions; what beats the mean of its draws becomes likelier."""
+
+    reducer: TrBert
+
+    def __init__(self, given: Given, reducer: TrBert, best_finetuned: float, epochs: int) -> None:
+        self.settings = given.config.trbert
+        super().__init__(
+            given,
+            reducer,
+            best_finetuned,
+            epochs=epochs,
+            batch_size=self.settings.batch_size,
+            warmup=self.settings.warmup,
+        )
+        rate = self.settings.policy_lr or predictor_rate(self.total, self.settings.lr)
+        policy = {f"predictors.{name}": parameter for name, parameter in reducer.named_parameters()}
+        self.policy_parameters = list(policy.values())
+        self.optimizers = {"policy": optim.weight_optimizer(policy, rate, predictor_lr=rate, weight_decay=0.0, eps=1e-8)}
+        self.sums = [0.0, 0.0, 0.0]
+
+    def draw(self, batch: Sequence[int]) -> tuple[Tensor, Trace, Tensor]:
+        """Logits of every copy (copies * texts, labels), copy by copy; what happened; how many tokens each text has."""
+        texts: list[EncodedText] = [self.prepared.train[index] for index in batch] * self.settings.copies
+        tokens, counts = pack(self.prepared.backbone, texts, self.model.device)
+        with self.reducer.acting(lambda *seen: self.act(batch, *seen)):
+            logits, trace = encode(self.prepared.backbone, tokens, self.reducer)
+        return logits.float(), trace, counts
+
+    def act(self, batch: Sequence[int], tokens: Tokens, probability: Tensor, layer: int) -> Tensor:
+        """Which tokens stay: drawn."""
+        return torch.rand_like(probability) < probability
+
+    def policy_loss(self, losses: Tensor, trace: Trace, counts: Tensor) -> Tensor:
+        """What the policy follows, from the label loss of every copy (copies * texts,)."""
+        copies, texts = self.settings.copies, len(losses) // self.settings.copies
+        kept = torch.stack([step.layout.total(step.decision.keep * step.weight) for step in trace.steps]).mean(dim=0)
+        reward = (-losses.detach() - self.settings.alpha * kept / counts).view(copies, texts)
+        advantage = (reward - reward.mean(dim=0)).flatten()
+        self.sums[1] += float((kept / counts).mean())
+        return (advantage * sum(map(_unlikelihood, trace.steps))).mean()
+
+    def observe(self, loss: float) -> None:
+        """For the history."""
+        self.sums[0] += loss
+        self.sums[2] += 1
+
+    def figures(self, epoch: int) -> dict[str, Any]:
+        loss, kept, steps = self.sums
+        self.sums = [0.0, 0.0, 0.0]
+        return {"label_loss": loss / max(steps, 1), "kept_share": kept / max(steps, 1)}
+
+    def state(self) -> dict[str, Any]:
+        return {**super().state(), "sums": self.sums}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        super().load_state(state)
+        self.sums = list(state["sums"])
+
+
+class Policy(_Rewarded):
+    """The policy alone; in the first part of the phase one copy of each text takes the guide's choice, of as many tokens as
+    the policy would keep."""
+
+    name = "policy"
+    keeps = False
+
+    def __init__(self, given: Given, reducer: TrBert, best_finetuned: float, guide: Guide) -> None:
+        super().__init__(given, reducer, best_finetuned, given.config.trbert.policy_epochs)
+        self.guide = guide
+
+    def step(self, batches: list[list[int]], epoch: int) -> float:
+        self.model.eval()
+        count, loss = sum(map(len, batches)), 0.0
+        wanted = [(p, p.requires_grad) for p in self.model.parameters()]
+        for parameter, _ in wanted:
+            parameter.requires_grad_(False)  # nothing to remember for a network that does not learn
+        for batch in filter(None, map(self.session.processes.own, batches)):
+            logits, trace, counts = self.draw(batch)
+            labels = self.labels[batch].repeat(self.settings.copies)
+            losses = F.cross_entropy(logits, labels, reduction="none")
+            (self.policy_loss(losses, trace, counts) * (len(batch) / count)).backward()
+            loss += float(losses.mean()) * len(batch) / count
+        for parameter, before in wanted:
+            parameter.requires_grad_(before)
+        loss = self.session.exchange(self.policy_parameters, loss)
+        self.update(self.policy_parameters)
+        self.observe(loss)
+        return loss
+
+    def act(self, batch: Sequence[int], tokens: Tokens, probability: Tensor, layer: int) -> Tensor:
+        drawn = super().act(batch, tokens, probability, layer)
+        if self.updates >= self.settings.guide_rate * self.total:
+            return drawn
+        layout = tokens.layout
+        text, _ = layout.kept(tokens)
+        importance = self.guide.of(batch, layer, text % len(batch), tokens.position)
+        by_guide = layout.rank(importance) < layout.spread(layout.total(probability).round())
+        return torch.where(text < len(batch), by_guide, drawn)  # the first copy is the guide's
+
+
+class Joint(_Rewarded):
+    """Policy and network; the teacher's probabilities are the labels, in the loss and in the reward."""
+
+    name = "joint"
+
+    def __init__(self, given: Given, reducer: TrBert, best_finetuned: float, teacher: Teacher) -> None:
+        super().__init__(given, reducer, best_finetuned, given.config.trbert.joint_epochs)
+        self.teacher = teacher
+        self.parameters = dict(self.model.named_parameters())
+        self.optimizers["optimizer"] = optim.weight_optimizer(self.parameters, self.settings.lr, weight_decay=0.0, eps=1e-8)
+
+    def step(self, batches: list[list[int]], epoch: int) -> float:
+        self.model.train()
+        count, loss = sum(map(len, batches)), 0.0
+        for batch in filter(None, map(self.session.processes.own, batches)):
+            with autocast(self.model.device, self.run_settings.precision):
+                logits, trace, counts = self.draw(batch)
+            wanted = self.teacher.logits[batch].to(logits.device).softmax(dim=-1).repeat(self.settings.copies, 1)
+            losses = F.cross_entropy(logits, wanted, reduction="none")
+            whole = losses.mean() + self.policy_loss(losses, trace, counts)
+            (whole * (len(batch) / count)).backward()
+            loss += float(losses.detach().mean()) * len(batch) / count
+        loss = self.session.exchange([*self.parameters.values(), *self.policy_parameters], loss)
+        self.update(self.parameters.values(), self.policy_parameters)
+        self.observe(loss)
+        return loss
+
+
+def _unlikelihood(step: Step) -> Tensor:
+    """Negative log-likelihood of what was done at a site, the mean over each text's tokens; what is protected had no choice."""
+    decision, layout = step.decision, step.layout
+    assert decision.logit is not None
+    loss = F.binary_cross_entropy_with_logits(decision.logit, decision.keep.to(decision.logit.dtype), reduction="none")
+    return layout.total(loss.masked_fill(step.protected, 0.0) * step.weight) / layout.total(step.weight)

@@ -1,0 +1,83 @@
+"""Every method trained to the end on the planted task, by the same loop: worth having, resumable to the same weights."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from adapler.classifier import Classifier
+from adapler.config import build_config
+from adapler.errors import Interrupted
+from adapler.methods import METHODS
+from adapler.training.progress import Silent
+from adapler.training.recipes import RECIPES
+from adapler.training.run import train
+from tests.planted import planted_settings, write_planted_data
+
+OWN: dict[str, dict[str, Any]] = {
+    "power": {"power": {"epochs": 3, "lr": 1e-3, "retention_lr": 3e-2, "penalty": 3e-3}},
+    "trbert": {"trbert": {"policy_epochs": 4, "joint_epochs": 2, "lr": 1e-3, "policy_lr": 1e-2, "alpha": 2.0, "copies": 4}},
+}
+
+
+class StopsAfter(Silent):
+    """Asks the run to stop, as a user would, when so many steps are done."""
+
+    def __init__(self, steps: int) -> None:
+        self.left = steps
+
+    def advance(self, share: float) -> None:
+        self.left -= 1
+        if self.left == 0:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+def weights(out: Path) -> str:
+    files = (out / name for name in ("model.safetensors", "reduction.safetensors"))
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+
+
+def test_every_method_has_a_recipe() -> None:
+    assert set(RECIPES) == set(METHODS) == {"adapler", *OWN}
+
+
+@pytest.mark.parametrize("method", OWN)
+def test_a_method_trains_to_a_faster_model_that_opens(method: str, tmp_path: Path) -> None:
+    settings = {**planted_settings(tmp_path), "method": method, **OWN[method]}
+    report = train(build_config(settings), tmp_path / "run", Silent())
+    test = report["splits"]["test"]
+    assert report["method"] == method and test["score_full"] >= 0.98
+    assert test["loss_points"] <= 3.0 and test["flops_speedup"] > 1.3, report["history"]
+    opened = Classifier.from_pretrained(tmp_path / "run")
+    assert opened.reducer is not None and opened.reducer.name == method
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert report["account"] in page and f"{report['history'][-1]['phase']} ▸" in page
+
+
+@pytest.mark.parametrize("method", OWN)
+def test_a_stopped_run_ends_in_the_same_weights(method: str, tmp_path: Path) -> None:
+    torch.set_num_threads(1)
+    settings = {**planted_settings(tmp_path), "method": method, **OWN[method]}
+    settings["data"]["source"] = str(write_planted_data(tmp_path / "few", train=96, dev=30, test=0))
+    (tmp_path / "few" / "test.jsonl").unlink()
+    settings["finetune"]["epochs"] = 2
+    settings["run"] = {"snapshot_seconds": 0}
+    config = build_config(settings)
+    train(config, tmp_path / "whole", Silent())
+    phases = [6, *(3 * epochs for key, epochs in OWN[method][method].items() if key.endswith("epochs"))]
+    if method == "power":
+        phases.append(phases[-1])
+    before = 0
+    for number, steps in enumerate(phases):
+        out = tmp_path / f"stopped-{number}"
+        with pytest.raises(Interrupted):
+            train(config, out, StopsAfter(before + steps // 2 + 1))
+        train(config, out, Silent())
+        assert weights(out) == weights(tmp_path / "whole"), f"stopped in phase {number}"
+        before += steps
