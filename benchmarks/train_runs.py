@@ -18,15 +18,12 @@ import torch
 import typer
 from rich.console import Console
 
-from adapler.config import FinetuneSettings, TrainConfig, build_config, parse_assignments
+from adapler.config import TrainConfig, build_config, parse_assignments
 from adapler.evaluation.outcome import run, score
 from adapler.records import Record, write_records
-from adapler.training.finetune import Finetune
+from adapler.study.static import best_full_length
 from adapler.training.progress import Silent, progress_for
 from adapler.training.run import train
-from adapler.training.session import Session
-from adapler.training.setup import prepare
-from adapler.training.snapshot import Snapshots
 
 RESULTS = Path(__file__).parent / "results"
 FULL_RATES = (5e-5, 1e-4)
@@ -99,23 +96,13 @@ def _full(config: TrainConfig, folder: Path, console: Console) -> dict[str, Any]
         found: dict[str, Any] = json.loads(file.read_text())
         if all(found.get(key) == value for key, value in asked.items()):
             return found
-    best: dict[str, Any] = {}
-    for lr in FULL_RATES:
-        prepared = prepare(config)
-        quiet = Silent()
-        session = Session(Snapshots(folder / f"snapshots-{lr:g}", 1, quiet.say), quiet, snapshot_seconds=60)
-        settings = FinetuneSettings(epochs=epochs, lr=lr, batch_size=config.finetune.batch_size, checkpoints=1)
-        phase = Finetune(prepared, settings, config.run, session, folder / f"weights-{lr:g}", None)
-        session.run(phase, session.resume())
-        console.print(f"full length at {lr:g}: dev {[round(100 * s, 2) for s in phase.scores]}")
-        if not best or max(phase.scores) > best["dev"]:
-            phase.load_epoch(phase.best()[-1])
-            test = prepared.dataset.test
-            if test is None or prepared.test is None:
-                raise SystemExit("the data has no test split")
-            predictions = run(prepared.backbone, None, prepared.test).predictions
-            reached = score(prepared.dataset.metric, test.labels, predictions)
-            best = {**asked, "lr": lr, "dev": max(phase.scores), "score": reached}
+    lines = Silent(console)
+    prepared, dev, lr = best_full_length(config, folder, epochs=epochs, rates=FULL_RATES, progress=lines)
+    test = prepared.dataset.test
+    if test is None or prepared.test is None:
+        raise SystemExit("the data has no test split")
+    predictions = run(prepared.backbone, None, prepared.test).predictions
+    best = {**asked, "lr": lr, "dev": dev, "score": score(prepared.dataset.metric, test.labels, predictions)}
     folder.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(best))
     return best

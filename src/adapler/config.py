@@ -35,6 +35,7 @@ class DataSettings(Settings):
     max_length: int | None = Field(None, ge=3, description="Longest text in tokens; the task's own, else 128.")
     train_limit: int | None = Field(None, ge=2, description="Use only so many training examples (seeded choice).")
     dev_share: float = Field(0.1, gt=0, lt=1, description="Share of train carved off as dev where there is no dev split.")
+    test: bool = Field(True, description="Score the test split at the end, where there is one.")
     class_weights: bool = Field(False, description="Weigh the label loss by inverse class frequency.")
 
 

@@ -23,6 +23,7 @@ VERBS = Registry(
         "predict": "adapler.cli.predict:predict",
         "export": "adapler.cli.export:export",
         "info": "adapler.cli.info:info",
+        "study": "adapler.cli.study:study",
     },
 )
 

@@ -85,7 +85,7 @@ def load_dataset(settings: DataSettings, seed: int) -> Dataset:
         name=task.name if task else source.stem.split(".")[0] if source.exists() else settings.source,
         train=train,
         dev=examples["dev"],
-        test=examples.get("test"),
+        test=examples.get("test") if settings.test else None,
         labels=names,
         metric=settings.metric or (task.metric if task else "accuracy"),
         max_length=settings.max_length or (task.max_length if task else DEFAULT_MAX_LENGTH),

@@ -1,0 +1,125 @@
+"""A whole study on a planted task: every method, resumable, chosen on dev, one look at test."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml  # type: ignore[import-untyped]
+from typer.testing import CliRunner
+
+from adapler.cli import app
+from adapler.errors import BadConfig
+from adapler.study.places import record_file
+from adapler.study.plan import Plan, cells, read_plan
+from adapler.study.run import run_study
+from adapler.training.progress import Silent
+from tests.e2e.test_recipes import OWN
+from tests.planted import planted_settings, write_tiny_encoder
+
+METHODS = ["full", "distilled", "power", "trbert", "adapler"]
+
+
+def planted_plan(folder: Path) -> dict[str, Any]:
+    settings = planted_settings(folder)
+    return {
+        "tasks": ["data"],
+        "data": str(folder),
+        "methods": METHODS,
+        "model": settings["model"],
+        "distilled": str(write_tiny_encoder(folder / "shallow", layers=2)),
+        "full_epochs": 6,
+        "full_rates": [1e-3, 3e-3],
+        "test_limit": 100,
+        "settings": {"data": {"max_length": 64}, "finetune": settings["finetune"], "reduce": settings["reduce"]},
+        "by_method": {"trbert": OWN["trbert"], "power": {"power": {"epochs": 2, "lr": 1e-3, "retention_lr": 3e-2}}},
+        "knobs": {"power": {"power.penalty": [1e-3, 3e-3]}},
+    }
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The plan's file and the study's folder."""
+    folder = tmp_path_factory.mktemp("study")
+    plan = folder / "plan.yaml"
+    plan.write_text(yaml.safe_dump(planted_plan(folder)))
+    answer = CliRunner().invoke(app, ["study", str(plan), "--out", str(folder / "out")])
+    assert answer.exit_code == 0, answer.output
+    return plan, folder / "out"
+
+
+def record(out: Path, method: str) -> dict[str, Any]:
+    (only,) = json.loads(record_file(out, "data", method, 0).read_text())
+    return dict(only)
+
+
+def test_every_cell_is_a_record_held_against_the_full_model(done: tuple[Path, Path]) -> None:
+    _, out = done
+    full = record(out, "full")
+    assert full["score"] >= 0.95 and full["loss_points"] == 0 and full["flops_speedup"] == pytest.approx(1.0)
+    for method in METHODS[1:]:
+        found = record(out, method)
+        assert found["kind"] == "study" and found["n"] == 100 and found["split"] == "test" and found["n_train"] == 600
+        assert found["score_full"] == full["score"]
+        assert found["loss_points"] == pytest.approx(100 * (full["score"] - found["score"]))
+        assert found["flops_speedup"] > 1.2, method
+        assert found["config"]["data"]["source"] == "data", "no path of this machine"
+    assert record(out, "distilled")["flops_speedup"] == pytest.approx(1.5, rel=0.05)  # two layers of three
+
+
+def test_dev_chooses_among_models_and_scales(done: tuple[Path, Path]) -> None:
+    plan, out = done
+    least = record(out, "full")["config"]["dev_score"] - 0.01
+    for method in ("power", "adapler"):
+        points = [
+            point
+            for cell in cells(read_plan(plan))
+            if cell.method == method
+            for point in json.loads((out / "cells" / cell.name / "cell.json").read_text())["points"]
+        ]
+        within = [point["flops_speedup"] for point in points if point["score"] > least]
+        assert record(out, method)["config"]["dev_flops_speedup"] == max(within)
+    assert "penalty" in record(out, "power")["variant"]
+
+
+def test_what_is_done_is_not_done_again_and_a_study_may_grow(done: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    plan, out = done
+    before = {file.name: file.stat().st_mtime_ns for file in (out / "results").iterdir()}
+    monkeypatch.setattr("adapler.study.run.train", lambda *_: pytest.fail("trained again"))
+    run_study(read_plan(plan), out, Silent, lambda line: None)
+    assert {file.name: file.stat().st_mtime_ns for file in (out / "results").iterdir()} == before
+    listed = CliRunner().invoke(app, ["study", str(plan), "--out", str(out), "--dry-run"]).stdout
+    assert listed.count("done") == 6 and "to do" not in listed
+    grown = Plan.model_validate({**planted_plan(plan.parent), "seeds": [0, 1]})
+    (out / "other").mkdir()
+    changed = grown.model_copy(update={"full_epochs": 7})
+    with pytest.raises(BadConfig, match="full_epochs"):
+        run_study(changed, out, Silent, lambda line: None)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"methods": ["adapler", "magic"]}, "methods"),
+        ({"metods": ["full"]}, "known: tasks"),
+        ({"distilled": None}, "half-depth"),
+        ({"knobs": {"power": {"power.penalti": [1]}}}, "penalty"),
+        ({"by_task": {"sst3": {}}}, "sst3"),
+        ({"settings": {"reduce": {"gama": 1}}}, "gamma"),
+    ],
+)
+def test_a_wrong_plan_is_told(tmp_path: Path, change: dict[str, Any], words: str) -> None:
+    file = tmp_path / "plan.yaml"
+    file.write_text(yaml.safe_dump({**planted_plan(tmp_path), **change}))
+    with pytest.raises(BadConfig, match=words):
+        read_plan(file)
+    answer = CliRunner().invoke(app, ["study", str(file), "--out", str(tmp_path / "out")])
+    assert answer.exit_code == BadConfig.exit_code and not (tmp_path / "out").exists()
+
+
+def test_a_study_without_the_full_model_is_refused(tmp_path: Path) -> None:
+    plan = Plan.model_validate({**planted_plan(tmp_path), "methods": ["adapler"], "knobs": {}, "by_method": {}})
+    with pytest.raises(BadConfig, match="full"):
+        run_study(plan, tmp_path / "out", Silent, lambda line: None)
