@@ -11,7 +11,7 @@ import yaml  # type: ignore[import-untyped]
 from typer.testing import CliRunner
 
 from adapler.cli import app
-from adapler.errors import BadConfig
+from adapler.errors import BadConfig, BadInput
 from adapler.study.places import record_file
 from adapler.study.plan import Plan, cells, read_plan
 from adapler.study.run import run_study
@@ -45,7 +45,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     folder = tmp_path_factory.mktemp("study")
     plan = folder / "plan.yaml"
     plan.write_text(yaml.safe_dump(planted_plan(folder)))
-    answer = CliRunner().invoke(app, ["study", str(plan), "--out", str(folder / "out")])
+    answer = CliRunner().invoke(app, ["study", "run", str(plan), "--out", str(folder / "out")])
     assert answer.exit_code == 0, answer.output
     return plan, folder / "out"
 
@@ -90,13 +90,32 @@ def test_what_is_done_is_not_done_again_and_a_study_may_grow(done: tuple[Path, P
     monkeypatch.setattr("adapler.study.run.train", lambda *_: pytest.fail("trained again"))
     run_study(read_plan(plan), out, Silent, lambda line: None)
     assert {file.name: file.stat().st_mtime_ns for file in (out / "results").iterdir()} == before
-    listed = CliRunner().invoke(app, ["study", str(plan), "--out", str(out), "--dry-run"]).stdout
+    listed = CliRunner().invoke(app, ["study", "run", str(plan), "--out", str(out), "--dry-run"]).stdout
     assert listed.count("done") == 6 and "to do" not in listed
     grown = Plan.model_validate({**planted_plan(plan.parent), "seeds": [0, 1]})
     (out / "other").mkdir()
     changed = grown.model_copy(update={"full_epochs": 7})
     with pytest.raises(BadConfig, match="full_epochs"):
         run_study(changed, out, Silent, lambda line: None)
+
+
+def test_tables_show_every_method_in_three_forms(done: tuple[Path, Path], tmp_path: Path) -> None:
+    _, out = done
+
+    def shown(*arguments: str) -> str:
+        answer = CliRunner().invoke(app, ["study", "table", str(out), *arguments])
+        assert answer.exit_code == 0, answer.output
+        return answer.stdout
+
+    for form, row in (("markdown", "| data | AdapLeR | 1 |"), ("latex", "data & AdapLeR & 1 &"), ("html", "<td>AdapLeR</td>")):
+        text = shown("--format", form)
+        assert row in text and all(name in text for name in ("PoWER-BERT", "TR-BERT", "distilled", "full length"))
+    datasets = shown("--datasets").splitlines()[2].split("|")
+    assert [cell.strip() for cell in datasets[1:5]] == ["data", "600", "120", "100"]
+    assert len(json.loads(shown("--json"))) == len(METHODS)
+    refused = CliRunner().invoke(app, ["study", "table", str(tmp_path)])
+    assert refused.exit_code == BadInput.exit_code and "adapler study run" in refused.stderr
+    assert CliRunner().invoke(app, ["study", "table", str(out), "--format", "word"]).exit_code != 0
 
 
 @pytest.mark.parametrize(
@@ -115,7 +134,7 @@ def test_a_wrong_plan_is_told(tmp_path: Path, change: dict[str, Any], words: str
     file.write_text(yaml.safe_dump({**planted_plan(tmp_path), **change}))
     with pytest.raises(BadConfig, match=words):
         read_plan(file)
-    answer = CliRunner().invoke(app, ["study", str(file), "--out", str(tmp_path / "out")])
+    answer = CliRunner().invoke(app, ["study", "run", str(file), "--out", str(tmp_path / "out")])
     assert answer.exit_code == BadConfig.exit_code and not (tmp_path / "out").exists()
 
 

@@ -48,7 +48,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 for _name in VERBS:
-    app.command(_name)(guarded(VERBS[_name]))
+    _verb = VERBS[_name]
+    if isinstance(_verb, typer.Typer):  # a verb with verbs of its own
+        app.add_typer(_verb, name=_name)
+    else:
+        app.command(_name)(guarded(_verb))
 
 
 def main() -> None:

@@ -7,8 +7,15 @@ from typing import Annotated
 
 import typer
 
+from adapler.cli.shared import guarded
 
-def study(
+study = typer.Typer(help="Compare length-reduction methods: run tasks x methods x seeds, then show them.", no_args_is_help=True)
+Folder = Annotated[Path, typer.Argument(metavar="STUDY", help="Folder of the study.")]
+
+
+@study.command()
+@guarded
+def run(
     plan: Annotated[Path, typer.Argument(metavar="PLAN", help="YAML or JSON file: tasks, methods, seeds, settings.")],
     out: Annotated[Path, typer.Option(help="Folder of the study; what is done in it is not done again.")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the cells and what is left.")] = False,
@@ -16,16 +23,15 @@ def study(
 ) -> None:
     """Train and measure every method on every task; stop it when you like, the same command goes on.
 
-    adapler study study.yaml --out runs/study
+    adapler study run study.yaml --out runs/study
     """
     from rich.console import Console
 
+    from adapler.study.places import cell_done
     from adapler.study.plan import cells, read_plan
 
     wanted = read_plan(plan)
     if dry_run:
-        from adapler.study.places import cell_done
-
         for cell in cells(wanted):
             typer.echo(f"{'done' if cell_done(out, cell) else 'to do'}  {cell.name}")
         return
@@ -35,3 +41,27 @@ def study(
 
     console = Console(stderr=True)
     run_study(wanted, out, lambda: progress_for(console, quiet=quiet), lambda line: console.print(line, highlight=False))
+
+
+@study.command()
+@guarded
+def table(
+    folder: Folder,
+    form: Annotated[str, typer.Option("--format", help="markdown, latex or html.")] = "markdown",
+    datasets: Annotated[bool, typer.Option("--datasets", help="What the tasks are, instead of what came out.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the records instead.")] = False,
+) -> None:
+    """The paper's Table 1 on this machine, beside the paper's own figures.
+
+    adapler study table runs/study --format latex
+    """
+    import json
+
+    from adapler.study.places import read_results
+    from adapler.study.tables import FORMATS, dataset_table, results_table
+
+    records = read_results(folder)
+    if as_json:
+        typer.echo(json.dumps(records))
+        return
+    typer.echo(FORMATS[form](dataset_table(records) if datasets else results_table(records)))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
+from adapler.errors import BadInput
 from adapler.study.plan import Cell
 
 PLAN_FILE = "plan.json"
@@ -23,3 +26,11 @@ def cell_done(out: Path, cell: Cell) -> bool:
 def record_file(out: Path, task: str, method: str, seed: int) -> Path:
     """Where the record of a task's method lies."""
     return out / "results" / f"study-{task}-{method}-{seed}.json"
+
+
+def read_results(out: Path, kind: str = "study") -> list[dict[str, Any]]:
+    """The records of a study that are there, in the order of their files' names."""
+    files = sorted((out / "results").glob(f"{kind}-*.json"))
+    if not files:
+        raise BadInput(f"{out} holds no results of a study; make them: adapler study run PLAN --out {out}")
+    return [record for file in files for record in json.loads(file.read_text(encoding="utf-8"))]

@@ -7,6 +7,7 @@ A study folder holds `plan.json` (the plan as resolved), `cells/NAME/` (the runs
 from __future__ import annotations
 
 import json
+import statistics
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -81,7 +82,8 @@ def run_cell(plan: Plan, cell: Cell, out: Path, progress: Progress) -> None:
         model = folder / "model"
         checkpoint.save(model, prepared.backbone, prepared.tokenizer, None, prepared.max_length, overwrite=True)
         made: dict[str, Any] = {"points": [{"scale": None, "score": dev, "flops_speedup": 1.0}], "lr": rate}
-        made |= {"metric": prepared.dataset.metric, "n_train": len(prepared.dataset.train), "max_length": prepared.max_length}
+        made |= {"metric": prepared.dataset.metric, "max_length": prepared.max_length}
+        made |= {"n_train": len(prepared.dataset.train), "n_dev": len(prepared.dataset.dev)}
     else:
         report = train(cell.config, folder / "run", progress)
         points = [{key: point[key] for key in ("scale", "score", "flops_speedup")} for point in report["curve"]]
@@ -156,12 +158,22 @@ def _record(plan: Plan, out: Path, own: list[Cell]) -> Record:
             "dev_flops_speedup": choice.dev_speedup,
             "within_margin": choice.within,
             **({"lr": about["lr"], "epochs": plan.full_epochs} if cell.method in STATIC else {}),
+            **({"dataset": _dataset(about, outcome.counts)} if cell.method == "full" else {}),
         },
         flops_speedup=saved.flops_speedup,
         flops_speedup_executed=saved.flops_speedup_executed,
         flops_speedup_padded=saved.flops_speedup_padded,
         flops_speedup_authors=saved.flops_speedup_authors,
     )
+
+
+def _dataset(about: dict[str, Any], counts: list[int]) -> dict[str, Any]:
+    return {
+        "n_dev": about["n_dev"],
+        "max_length": about["max_length"],
+        "tokens_mean": round(statistics.mean(counts), 2),
+        "tokens_median": statistics.median(counts),
+    }
 
 
 def _against_backbone(plan: Plan, cell: Cell, model: checkpoint.Checkpoint, outcome: Outcome) -> Speedups:
