@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from adapler.cli import app
 from adapler.errors import BadConfig, BadInput
+from adapler.study.curves import above, read_curves, upper_front
 from adapler.study.places import record_file
 from adapler.study.plan import Plan, cells, read_plan
 from adapler.study.run import run_study
@@ -116,6 +117,34 @@ def test_tables_show_every_method_in_three_forms(done: tuple[Path, Path], tmp_pa
     refused = CliRunner().invoke(app, ["study", "table", str(tmp_path)])
     assert refused.exit_code == BadInput.exit_code and "adapler study run" in refused.stderr
     assert CliRunner().invoke(app, ["study", "table", str(out), "--format", "word"]).exit_code != 0
+
+
+def test_curves_and_page_are_drawn_from_every_model_on_test(done: tuple[Path, Path], tmp_path: Path) -> None:
+    _, out = done
+    for name, start in (("curves.png", b"\x89PNG"), ("curves.svg", b"<?xml")):
+        answer = CliRunner().invoke(app, ["study", "curves", str(out), "--out", str(tmp_path / name)])
+        assert answer.exit_code == 0, answer.output
+        assert (tmp_path / name).read_bytes().startswith(start)
+    curves = read_curves(out)
+    assert {row["kind"] for row in curves} == {"curve"} and {row["method"] for row in curves} == set(METHODS)
+    assert len({row["variant"] for row in curves if row["method"] == "power"}) == 2
+    answer = CliRunner().invoke(app, ["study", "page", str(out), "--out", str(tmp_path / "page.html")])
+    assert answer.exit_code == 0, answer.output
+    page = (tmp_path / "page.html").read_text()
+    assert "<svg" in page and "AdapLeR" in page and "above PoWER-BERT" in page and "http-equiv" in page
+    assert (
+        CliRunner().invoke(app, ["study", "curves", str(out), "--out", str(tmp_path / "c.doc")]).exit_code == BadInput.exit_code
+    )
+
+
+def test_a_front_and_who_lies_above_whom() -> None:
+    def rows(*points: tuple[float, float]) -> list[dict[str, Any]]:
+        return [{"flops_speedup": x, "score": y / 100} for x, y in points]
+
+    better, worse = rows((1, 90), (2, 91), (4, 88), (8, 80)), rows((1.5, 89), (4, 85), (16, 60))
+    assert [(x, round(y)) for x, y in upper_front(better)] == [(2, 91), (4, 88), (8, 80)]
+    assert above(better, worse) == 1.0 and above(worse, better) == 0.0
+    assert above(rows((1, 90), (2, 80)), rows((3, 90), (4, 80))) is None
 
 
 @pytest.mark.parametrize(

@@ -65,3 +65,43 @@ def table(
         typer.echo(json.dumps(records))
         return
     typer.echo(FORMATS[form](dataset_table(records) if datasets else results_table(records)))
+
+
+@study.command()
+@guarded
+def curves(
+    folder: Folder,
+    out: Annotated[Path, typer.Option(help="Figure to write: .png, .svg or .pdf.")],
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+) -> None:
+    """Score against speed, a panel a task: every trained model at every scale of its thresholds, on test.
+
+    adapler study curves runs/study --out curves.png
+    """
+    from adapler.cli.shared import note
+    from adapler.study.curves import draw, measure_curves, read_curves
+    from adapler.study.places import read_results
+
+    measure_curves(folder, (lambda line: None) if quiet else note)
+    draw(read_curves(folder), read_results(folder), out)
+    typer.echo(str(out))
+
+
+@study.command()
+@guarded
+def page(
+    folder: Folder,
+    out: Annotated[Path, typer.Option(help="Page to write (HTML, nothing fetched).")],
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+) -> None:
+    """Tables and curves on one page.
+
+    adapler study page runs/study --out study.html
+    """
+    from adapler.cli.shared import note
+    from adapler.study.curves import measure_curves
+    from adapler.study.page import write_page
+
+    measure_curves(folder, (lambda line: None) if quiet else note)
+    write_page(folder, out)
+    typer.echo(str(out))

@@ -1,0 +1,141 @@
+"""Figure 3 of the paper: score against speed, a panel a task, a line a method. Every trained model at every scale, on test.
+
+These points were not chosen on dev: their records are of kind `curve` and count for no comparison of single points.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from adapler.dial import GRID
+from adapler.errors import BadInput, MissingExtra
+from adapler.evaluation.outcome import run, score
+from adapler.records import Record, write_records
+from adapler.study.paper import NAMES
+from adapler.study.places import CELL_FILE, PLAN_FILE, cell_done, cell_folder
+from adapler.study.plan import STATIC, Cell, Plan, cells
+from adapler.study.run import opened, test_texts
+from adapler.study.tables import Row
+from adapler.training.finish import read_json
+
+COLOURS = {"full": "#000000", "distilled": "#56B4E9", "power": "#E69F00", "trbert": "#009E73", "adapler": "#D55E00"}
+"""Okabe and Ito's, which the colour-blind tell apart; every line has a mark of its own as well."""
+MARKS = {"full": "s", "distilled": "D", "power": "^", "trbert": "v", "adapler": "o"}
+
+
+def measure_curves(out: Path, say: Callable[[str], None]) -> None:
+    """Records of every finished cell's points on test, a file each; what is there is not measured again."""
+    if not (out / PLAN_FILE).exists():
+        raise BadInput(f"{out} holds no study; make one: adapler study run PLAN --out {out}")
+    plan = Plan.model_validate(read_json(out / PLAN_FILE))
+    for cell in cells(plan):
+        file = out / "results" / f"curve-{cell.name}.json"
+        if cell_done(out, cell) and not file.exists():
+            say(f"{cell.name} on test ...")
+            write_records(file, _curve(plan, cell, out))
+
+
+def _curve(plan: Plan, cell: Cell, out: Path) -> list[Record]:
+    model = opened(out, cell)
+    texts, labels = test_texts(plan, cell, model, model.max_length)
+    metric = read_json(cell_folder(out, cell) / CELL_FILE)["metric"]
+    records = []
+    for scale in (1.0,) if cell.method in STATIC else tuple(scale for scale in GRID if scale):
+        outcome = run(model.backbone, model.reducer, texts, scale=scale)
+        records.append(
+            Record(
+                kind="curve",
+                task=cell.task,
+                method=cell.method,
+                variant=", ".join(f"{key} {value:g}" for key, value in cell.knob.items()) or None,
+                point=f"scale {scale:g}",
+                seed=cell.seed,
+                split="test",
+                n=len(texts),
+                metric=metric,
+                score=score(metric, labels, outcome.predictions),
+                flops_speedup=outcome.speedups.flops_speedup,
+                flops_speedup_executed=outcome.speedups.flops_speedup_executed,
+                threads=torch.get_num_threads(),
+            )
+        )
+    return records
+
+
+def upper_front(rows: Sequence[Row]) -> list[tuple[float, float]]:
+    """(speedup, points) of those that no other beats in both, slowest first."""
+    found = sorted(((row["flops_speedup"], 100 * row["score"]) for row in rows), reverse=True)
+    front: list[tuple[float, float]] = []
+    for speedup, points in found:
+        if not front or points > front[-1][1]:
+            front.append((speedup, points))
+    return front[::-1]
+
+
+def draw(records: Sequence[Row], statics: Sequence[Row], path: Path) -> None:
+    """The figure as PNG, SVG or PDF, by the file's ending. `statics`: study records of the methods without a knob."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise MissingExtra("drawing needs matplotlib, which is not installed; pip install 'adapler[plot]'") from error
+    if path.suffix not in (".png", ".svg", ".pdf"):
+        raise BadInput(f"{path}: a figure is written as .png, .svg or .pdf")
+    tasks = list(dict.fromkeys(row["task"] for row in records))
+    columns = min(4, len(tasks))
+    lines = -(-len(tasks) // columns)
+    figure = Figure(figsize=(3.6 * columns, 3.0 * lines), layout="constrained")
+    for number, task in enumerate(tasks):
+        axes = figure.add_subplot(lines, columns, number + 1)
+        _panel(axes, [row for row in records if row["task"] == task], [row for row in statics if row["task"] == task])
+        axes.set_title(task)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=160)
+
+
+def _panel(axes: Any, rows: Sequence[Row], statics: Sequence[Row]) -> None:
+    for method in NAMES:
+        own = [row for row in rows if row["method"] == method] if method not in STATIC else []
+        still = [row for row in statics if row["method"] == method]
+        style = {"color": COLOURS[method], "marker": MARKS[method], "label": NAMES[method], "markersize": 4}
+        if own:
+            front = upper_front(own)
+            axes.plot([x for x, _ in front], [y for _, y in front], linewidth=1.2, **style)
+        elif still:
+            axes.plot([r["flops_speedup"] for r in still], [100 * r["score"] for r in still], linestyle="none", **style)
+    full = [100 * row["score"] for row in statics if row["method"] == "full"]
+    if full:
+        level = sum(full) / len(full)
+        axes.axhline(level - 1, color="#999999", linewidth=0.8, linestyle=":")
+        axes.set_ylim(level - 12, level + 2)
+    axes.set_xscale("log")
+    axes.set_xticks(ticks := [1, 2, 4, 8, 16, 32], [f"{tick}x" for tick in ticks], minor=False)
+    axes.set_xlim(0.9, 40)
+    axes.minorticks_off()
+    axes.set_xlabel("FLOPs speedup")
+    axes.set_ylabel("test score, points")
+    axes.legend(fontsize=6)
+
+
+def above(first: Sequence[Row], second: Sequence[Row]) -> float | None:
+    """Share of the shared range of (logarithmic) speedups in which the first method's front lies above the second's."""
+    import numpy as np
+
+    fronts = [upper_front(rows) for rows in (first, second)]
+    low = max(front[0][0] for front in fronts)
+    high = min(front[-1][0] for front in fronts)
+    if high <= low:
+        return None
+    places = np.geomspace(low, high, 101)
+    ours, theirs = (np.interp(np.log(places), [np.log(x) for x, _ in front], [y for _, y in front]) for front in fronts)
+    return float((ours > theirs).mean())
+
+
+def read_curves(out: Path) -> list[Row]:
+    """Curve records of a study."""
+    files = sorted((out / "results").glob("curve-*.json"))
+    return [record for file in files for record in json.loads(file.read_text(encoding="utf-8"))]
