@@ -84,6 +84,37 @@ def training() -> str:
     return "\n".join([*lines, "", f"{records[0]['backbone']}; test split; {records[0]['machine']}; {records[0]['date']}."])
 
 
+VARIANT_SPEEDS = (1.25, 1.5, 1.75, 2.0, 2.5, 3.0)
+
+
+def variants() -> str:
+    """Phase 3 in several ways from one fine-tuned model: score on test at equal speed, read off between measured points."""
+    records = read("curve-variants-*.json")
+    if not records:
+        return MISSING
+    head = " | ".join(f"{speed:g}x" for speed in VARIANT_SPEEDS)
+    lines = [f"| phase 3 follows | nothing removed | {head} |", "|---|---:|" + "---:|" * len(VARIANT_SPEEDS)]
+    for name in dict.fromkeys(record["variant"] for record in records):
+        rows = sorted(
+            (r["flops_speedup"], 100 * r["score"]) for r in records if r["variant"] == name and r["point"] != "scale 0"
+        )
+        whole = next(100 * r["score"] for r in records if r["variant"] == name and r["point"] == "scale 0")
+        cells = [f"{_between(rows, speed):.1f}" for speed in VARIANT_SPEEDS]
+        lines.append(f"| {name} | {whole:.1f} | {' | '.join(cells)} |")
+    first = records[0]
+    about = f"{first['task']}, {first['n_train']} examples, seed {first['seed']}, {first['metric']} on {first['n']} test texts"
+    return "\n".join([*lines, "", f"{first['backbone']}; {about}; one run each; {conditions(first)}"])
+
+
+def _between(rows: list[tuple[float, float]], speed: float) -> float:
+    """Score at a speed, straight between its neighbours."""
+    slower = max((row for row in rows if row[0] <= speed), default=rows[0])
+    faster = min((row for row in rows if row[0] >= speed), default=rows[-1])
+    if faster[0] == slower[0]:
+        return slower[1]
+    return slower[1] + (faster[1] - slower[1]) * (speed - slower[0]) / (faster[0] - slower[0])
+
+
 def training_speed() -> str:
     """What a step of training costs, each beside what it is held against."""
     records = read("training-speed.json")
@@ -120,6 +151,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "proofs": proofs,
     "training": training,
     "training-speed": training_speed,
+    "variants": variants,
     "settings": settings,
 }
 
