@@ -65,6 +65,14 @@ class ReduceSettings(Settings):
     phi: float = Field(0.02, ge=0, description="Weight of the length loss; where steered, its starting value.")
     lambda_base: float = Field(20.0, ge=1, description="Steepness of soft removal in the first epoch.")
     lambda_growth: float = Field(20.0, gt=1, description="Factor by which the steepness grows each epoch.")
+    divergence: Literal["inclusive", "exclusive", "jensen_shannon"] = Field(
+        "inclusive", description="Distance of the predictors from their target; the paper's appendix A compares them."
+    )
+    learn_theta: bool = Field(True, description="Whether theta is tuned; else it stays where it starts.")
+    merged: bool = Field(False, description="Whether the weights follow the length loss too, not the thresholds alone.")
+    target: Literal["saliency", "attention"] = Field(
+        "saliency", description="What the predictors learn: gradient times input, or attention received, both of phase 1."
+    )
     start: Literal["finetuned", "pretrained"] = Field("finetuned", description="Weights phase 3 starts from.")
 
 

@@ -115,9 +115,9 @@ def watched(watch: Watch) -> None:
         write(self, number, tensors, state)
         watch.tell(saving=False)
 
-    def told_average(backbone: Any, texts: Any, labels: Any, checkpoints: Any) -> Any:
+    def told_average(backbone: Any, texts: Any, labels: Any, checkpoints: Any, measure: Any) -> Any:
         watch.tell(phase=PHASES.index("saliency"), step=True)
-        return average(backbone, texts, labels, checkpoints)
+        return average(backbone, texts, labels, checkpoints, measure)
 
     session.Session.run = told_run  # type: ignore[method-assign, assignment]
     snapshot.Snapshots.write = told_write  # type: ignore[method-assign]

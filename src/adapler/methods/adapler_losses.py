@@ -6,6 +6,7 @@ combined = label loss + phi * length loss                                       
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -36,19 +37,40 @@ def clipped_kl(target: Tensor, score: Tensor) -> Tensor:
     return target * (target / score).log()
 
 
-def contribution_loss_per_text(reducer: AdapLeR, step: Step, saliency: Tensor) -> tuple[Tensor, Tensor]:
+def exclusive_kl(target: Tensor, score: Tensor) -> Tensor:
+    """Elementwise KL(score || target): charged where the predictor sees something that the target does not."""
+    return clipped_kl(score, target)
+
+
+def jensen_shannon(target: Tensor, score: Tensor) -> Tensor:
+    """Elementwise Jensen-Shannon divergence: the mean of both KLs to the middle."""
+    middle = (target + score) / 2
+    return (clipped_kl(target, middle) + clipped_kl(score, middle)) / 2
+
+
+DIVERGENCES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "inclusive": clipped_kl,
+    "exclusive": exclusive_kl,
+    "jensen_shannon": jensen_shannon,
+}
+"""How far a predictor is from its target. The paper takes the inclusive one; its appendix A compares the others."""
+
+
+def contribution_loss_per_text(
+    reducer: AdapLeR, step: Step, saliency: Tensor, divergence: str = "inclusive"
+) -> tuple[Tensor, Tensor]:
     """KL of each text at one layer (B,), and the weight of each text (B,): what is left of its best-preserved token."""
     theta = reducer.theta[step.layer - 1] if step.layer > 0 else None
-    kl = step.layout.total(clipped_kl(contribution_target(step, saliency, theta), step.decision.score))
+    kl = step.layout.total(DIVERGENCES[divergence](contribution_target(step, saliency, theta), step.decision.score))
     left = step.layout.largest(step.weight.detach().masked_fill(step.protected, 0.0))
     return kl, left
 
 
-def contribution_losses(reducer: AdapLeR, trace: Trace, saliency: Tensor) -> Tensor:
+def contribution_losses(reducer: AdapLeR, trace: Trace, saliency: Tensor, divergence: str = "inclusive") -> Tensor:
     """Contribution loss of each layer, averaged over the batch: (layers,)."""
     losses = []
     for step in trace.steps:
-        kl, left = contribution_loss_per_text(reducer, step, saliency)
+        kl, left = contribution_loss_per_text(reducer, step, saliency, divergence)
         losses.append((kl * left).mean())
     return torch.stack(losses)
 
@@ -100,12 +122,15 @@ def objective(
     gamma: float,
     phi: float,
     class_weights: Tensor | None = None,
+    divergence: str = "inclusive",
+    merged: bool = False,
 ) -> Losses:
-    """Both objectives of phase 3 from one forward pass."""
+    """Both objectives of phase 3 from one forward pass; `merged` lets the weights follow the length loss as well."""
     label = label_loss(logits, labels, class_weights)
-    contribution = weighted_contribution_loss(contribution_losses(reducer, trace, saliency))
+    contribution = weighted_contribution_loss(contribution_losses(reducer, trace, saliency, divergence))
     length = length_loss(trace)
-    return Losses(label, contribution, length, total=label + gamma * contribution, combined=label + phi * length)
+    total = label + gamma * contribution + (phi * length if merged else 0.0)
+    return Losses(label, contribution, length, total=total, combined=label + phi * length)
 
 
 def threshold_gradients(reducer: AdapLeR, trace: Trace, loss: Tensor) -> tuple[Tensor, Tensor]:

@@ -46,6 +46,7 @@ class AdapLeRRecipe(Recipe):
             given.work / "saliency",
             part_done,
             processes,
+            config.reduce.target,
         )
         finetune.load_epoch(best[-1])
         teacher = teach(backbone, prepared.train) if config.steer.distill > 0 or config.steer.hint > 0 else None

@@ -105,6 +105,8 @@ class Reduce(Reducing):
             loss += float(losses.total.detach()) * len(batch) / count
             self._observe(losses)
         thresholds = [self.reducer.eta, self.reducer.theta]
+        if not self.settings.learn_theta and self.reducer.theta.grad is not None:
+            self.reducer.theta.grad.zero_()
         loss = self.session.exchange([*self.parameters.values(), *thresholds], loss)
         self.update(self.parameters.values(), thresholds)
         optim.keep_eta_in_range(self.reducer)
@@ -148,6 +150,8 @@ class Reduce(Reducing):
             gamma=self.settings.gamma,
             phi=self.phi,
             class_weights=self.class_weights,
+            divergence=self.settings.divergence,
+            merged=self.settings.merged,
         )
         if self.teacher is None:
             return losses, trace

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from adapler.backbones.base import Backbone
 from adapler.data.text import EncodedText, budget_batches
-from adapler.engine import encode, pack
+from adapler.engine import Want, encode, pack
 from adapler.tokens import Tokens
 from adapler.training.processes import Processes
 from adapler.training.snapshot import write_tensors
@@ -43,6 +43,17 @@ def saliency(backbone: Backbone, tokens: Tokens, labels: Tensor) -> Tensor:
     return length * tokens.weight
 
 
+@torch.no_grad()
+def attention_received(backbone: Backbone, tokens: Tokens, labels: Tensor) -> Tensor:
+    """Attention each token gets from the others of its text, mean over heads and layers; `labels` are not looked at."""
+    _, trace = encode(backbone, tokens, want=Want(attentions=True))
+    return torch.stack([tokens.layout.received(tokens, found) for found in trace.attentions]).mean(dim=0) * tokens.weight
+
+
+MEASURES: dict[str, Callable[[Backbone, Tokens, Tensor], Tensor]] = {"saliency": saliency, "attention": attention_received}
+"""What the predictors may learn, by name."""
+
+
 def extract(
     backbone: Backbone,
     texts: Sequence[EncodedText],
@@ -51,8 +62,10 @@ def extract(
     folder: Path,
     after_part: Callable[[int], None],
     processes: Processes | None = None,
+    measure: str = "saliency",
 ) -> list[NDArray[np.float32]]:
-    """Saliency of each text's tokens, averaged over `checkpoints` (each a function that puts its weights into the model).
+    """Saliency (or another measure) of each text's tokens, averaged over `checkpoints`, each a function that puts its weights
+    into the model.
 
     Written once, in parts; a part that is there is read instead of computed, so a stopped extraction goes on. Processes
     take turns. `after_part` is called, by all of them together, with the number of parts just done.
@@ -65,7 +78,7 @@ def extract(
         for number in processes.own(turn):
             if not files[number].exists():
                 part = slice(starts[number], starts[number] + PART_TEXTS)
-                average = _average(backbone, texts[part], labels[part], checkpoints)
+                average = _average(backbone, texts[part], labels[part], checkpoints, MEASURES[measure])
                 write_tensors(files[number], {"saliency": torch.from_numpy(average)})
         after_part(len(turn))
     processes.wait()
@@ -74,7 +87,11 @@ def extract(
 
 
 def _average(
-    backbone: Backbone, texts: Sequence[EncodedText], labels: Sequence[int], checkpoints: Sequence[Callable[[], None]]
+    backbone: Backbone,
+    texts: Sequence[EncodedText],
+    labels: Sequence[int],
+    checkpoints: Sequence[Callable[[], None]],
+    measure: Callable[[Backbone, Tokens, Tensor], Tensor] = saliency,
 ) -> NDArray[np.float32]:
     """Plain mean of the checkpoints' raw values, texts end to end."""
     counts = [len(text.ids) for text in texts]
@@ -86,7 +103,7 @@ def _average(
         for batch in budget_batches(counts, BATCH_TOKENS):
             tokens, _ = pack(backbone, [texts[index] for index in batch], backbone.model.device)
             gold = torch.tensor([labels[index] for index in batch], device=backbone.model.device)
-            values = saliency(backbone, tokens, gold)
+            values = measure(backbone, tokens, gold)
             for index, row in zip(batch, tokens.layout.per_text(values), strict=True):
                 total[ends[index] - counts[index] : ends[index]] += row.cpu().numpy() / len(checkpoints)
     return total
