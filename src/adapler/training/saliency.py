@@ -91,7 +91,7 @@ def _average(
     texts: Sequence[EncodedText],
     labels: Sequence[int],
     checkpoints: Sequence[Callable[[], None]],
-    measure: Callable[[Backbone, Tokens, Tensor], Tensor] = saliency,
+    measure: Callable[[Backbone, Tokens, Tensor], Tensor],
 ) -> NDArray[np.float32]:
     """Plain mean of the checkpoints' raw values, texts end to end."""
     counts = [len(text.ids) for text in texts]
