@@ -30,6 +30,7 @@ class StopsAfter(Silent):
     """Asks the run to stop, as a user would, when so many steps are done."""
 
     def __init__(self, steps: int) -> None:
+        super().__init__()
         self.left = steps
 
     def advance(self, share: float) -> None:

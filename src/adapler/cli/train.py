@@ -19,6 +19,9 @@ def train(
     label: Annotated[str | None, typer.Option(help="Column of the label.")] = None,
     target_speedup: Annotated[float | None, typer.Option(help="Steer training towards this FLOPs speedup.")] = None,
     max_loss: Annotated[float | None, typer.Option(help="Points of dev score the kept model may lose.")] = None,
+    finetuned_from: Annotated[
+        Path | None, typer.Option(help="Another run's folder: take its phase 1 over instead of doing it again.")
+    ] = None,
     preset: Annotated[str | None, typer.Option(help="`paper`: the paper's settings for the named task.")] = None,
     config: Annotated[Path | None, typer.Option(help="YAML or JSON file of settings.")] = None,
     assign: Annotated[list[str] | None, typer.Option("--set", help="Any setting, as key=value; may be repeated.")] = None,
@@ -61,7 +64,7 @@ def train(
     from adapler.training.run import train as run_training
 
     with progress_for(Console(stderr=True), quiet=quiet or not leads()) as progress:
-        report = run_training(resolved, out, progress)
+        report = run_training(resolved, out, progress, finetuned_from=finetuned_from)
     if not leads():
         return
     typer.echo(json.dumps({**report, "out": str(out)}) if as_json else f"{report['account']}\nmodel and report: {out}")

@@ -27,6 +27,7 @@ from adapler.records import Record, write_records
 from adapler.study.places import CELL_FILE, PLAN_FILE, cell_done, cell_folder, record_file
 from adapler.study.plan import STATIC, Cell, Plan, cells
 from adapler.study.static import best_full_length
+from adapler.training.borrow import same_finetuning
 from adapler.training.finish import read_json, write_json
 from adapler.training.run import train
 from adapler.training.session import Progress
@@ -85,11 +86,19 @@ def run_cell(plan: Plan, cell: Cell, out: Path, progress: Progress) -> None:
         made |= {"metric": prepared.dataset.metric, "max_length": prepared.max_length}
         made |= {"n_train": len(prepared.dataset.train), "n_dev": len(prepared.dataset.dev)}
     else:
-        report = train(cell.config, folder / "run", progress)
+        report = train(cell.config, folder / "run", progress, finetuned_from=_finetuned(plan, cell, out))
         points = [{key: point[key] for key in ("scale", "score", "flops_speedup")} for point in report["curve"]]
         made = {"points": [point for point in points if point["scale"]], "metric": report["metric"]}
         made |= {"n_train": report["n_train"]}
     write_json(folder / CELL_FILE, made)
+
+
+def _finetuned(plan: Plan, cell: Cell, out: Path) -> Path | None:
+    """A finished run of the study with the same phase 1, of this cell's own method where there is one."""
+    others = [other for other in cells(plan) if other.method not in STATIC and cell_done(out, other)]
+    same = [other for other in others if same_finetuning(other.config, cell.config)]
+    same.sort(key=lambda other: other.method != cell.method)
+    return cell_folder(out, same[0]) / "run" if same else None
 
 
 def choose(plan: Plan, out: Path, own: list[Cell]) -> Choice:

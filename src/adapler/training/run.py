@@ -18,6 +18,7 @@ from adapler.config import TrainConfig, build_config
 from adapler.errors import BadConfig
 from adapler.evaluation.outcome import class_weights
 from adapler.report.page import write_report
+from adapler.training.borrow import CONFIG_FILE, FINETUNED, take_finetuned
 from adapler.training.finetune import Finetune
 from adapler.training.finish import REPORT_FILE, REPORT_PAGE, WORK, finish, read_json, write_json
 from adapler.training.processes import join
@@ -28,18 +29,21 @@ from adapler.training.session import Progress, Session
 from adapler.training.setup import Prepared, prepare
 from adapler.training.snapshot import Snapshots
 
-CONFIG_FILE = "train.json"
 
+def train(
+    config: TrainConfig, out: str | Path, progress: Progress | None = None, *, finetuned_from: str | Path | None = None
+) -> dict[str, Any]:
+    """Run all phases into the folder `out`, or go on where a stopped run left it; returns the report.
 
-def train(config: TrainConfig, out: str | Path, progress: Progress | None = None) -> dict[str, Any]:
-    """Run all phases into the folder `out`, or go on where a stopped run left it; returns the report."""
+    `finetuned_from`: another run's folder, whose fine-tuning (and saliencies) are taken over instead of done again.
+    """
     out = Path(out)
     progress = progress or Silent()
     torch.set_flush_denormal(True)  # denormal floats make a CPU crawl
     processes = join(config.run.device, config.run.tracker)
     if not processes.leads:
         progress = Silent()
-    finished = processes.first(lambda: _claim(config, out, progress))
+    finished = processes.first(lambda: _claim(config, out, progress, finetuned_from))
     if finished is not None:
         return finished
     prepared = prepare(config, processes.device)
@@ -61,14 +65,16 @@ def _run_phases(config: TrainConfig, out: Path, prepared: Prepared, session: Ses
     snapshot = session.resume()
     finetune = Finetune(prepared, config.finetune, config.run, session, work / "finetuned", weights)
     session.total_steps = finetune.total + recipe.steps(config, len(dataset.train))
-    if recipe.passed(finetune.name, snapshot):
-        finetune.load_state(_finetune_state(work))
+    if recipe.passed(finetune.name, snapshot) or (snapshot is None and (work / FINETUNED).exists()):
+        before = read_json(work / FINETUNED)
+        finetune.load_state(before)
+        session.history = session.history or before["history"]
         session.progress.advance(finetune.total / session.total_steps)
         session.logged = finetune.total
     else:
         session.run(finetune, snapshot)
         if session.processes.leads:
-            write_json(work / "finetuned.json", finetune.state())
+            write_json(work / FINETUNED, {**finetune.state(), "history": session.history})
     reduced = recipe.run(given, finetune, snapshot)
     if session.processes.leads:
         finish(given, out, finetune, reduced)
@@ -76,7 +82,7 @@ def _run_phases(config: TrainConfig, out: Path, prepared: Prepared, session: Ses
     return read_json(out / REPORT_FILE)
 
 
-def _claim(config: TrainConfig, out: Path, progress: Progress) -> dict[str, Any] | None:
+def _claim(config: TrainConfig, out: Path, progress: Progress, finetuned_from: str | Path | None) -> dict[str, Any] | None:
     """Write the settings into a new run folder; in an old one check that they are the same. The report, if it is finished."""
     file = out / CONFIG_FILE
     resolved = json.loads(config.model_dump_json())
@@ -93,6 +99,9 @@ def _claim(config: TrainConfig, out: Path, progress: Progress) -> dict[str, Any]
         return None
     if out.exists() and any(out.iterdir()):
         raise BadConfig(f"{out} exists and holds no run of adapler; choose an empty or a new folder")
+    if finetuned_from is not None:
+        take_finetuned(config, Path(finetuned_from), out / WORK)
+        progress.say(f"phase 1 is that of {finetuned_from}")
     out.mkdir(parents=True, exist_ok=True)
     write_json(file, resolved)
     return None
@@ -107,7 +116,3 @@ def _difference(before: dict[str, Any], after: dict[str, Any], prefix: str = "")
         elif old != value:
             changed.append(f"{prefix}{key}: {old} -> {value}")
     return ", ".join(filter(None, changed))
-
-
-def _finetune_state(work: Path) -> dict[str, Any]:
-    return read_json(work / "finetuned.json")

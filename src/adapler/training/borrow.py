@@ -1,0 +1,45 @@
+"""Phase 1 of another run taken over: the same model, data, settings and seed give the same fine-tuning."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+from adapler.config import TrainConfig, build_config
+from adapler.errors import BadConfig
+
+CONFIG_FILE = "train.json"
+FINETUNED = "finetuned.json"
+"""Says, in a run's work folder, which epochs of phase 1 there are and how they scored; the weights lie beside it."""
+_SALIENCY = "saliency"
+
+
+def same_finetuning(one: TrainConfig, other: TrainConfig) -> bool:
+    """Whether two runs have the same phase 1."""
+
+    def of(config: TrainConfig) -> tuple[object, ...]:
+        run = config.run
+        return config.model, config.data, config.finetune, run.seed, run.precision, run.accumulate, run.device
+
+    return of(one) == of(other)
+
+
+def take_finetuned(config: TrainConfig, source: Path, work: Path) -> None:
+    """Copy phase 1 out of a run's folder into a new run's work folder; saliencies too, where they would be the same."""
+    done = source / "work" / FINETUNED
+    if not done.is_file():
+        raise BadConfig(f"{source} is no run of adapler whose phase 1 is done, so there is nothing to take over")
+    before = build_config(json.loads((source / CONFIG_FILE).read_text(encoding="utf-8")))
+    if not same_finetuning(before, config):
+        raise BadConfig(
+            f"phase 1 of {source} had another model, other data, settings or another seed; what it learnt is not this run's. "
+            f"Leave out --finetuned-from, or take the same settings"
+        )
+    work.mkdir(parents=True, exist_ok=True)
+    shutil.copytree(source / "work" / "finetuned", work / "finetuned", dirs_exist_ok=True)
+    if before.method == config.method == "adapler" and before.reduce.target == config.reduce.target:
+        whole = source / "work" / _SALIENCY
+        if whole.is_dir():
+            shutil.copytree(whole, work / _SALIENCY, dirs_exist_ok=True)
+    shutil.copy(done, work / FINETUNED)

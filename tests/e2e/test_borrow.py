@@ -1,0 +1,59 @@
+"""A run that takes another's fine-tuning over ends where it would have ended by itself; a wrong one is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from adapler.config import build_config
+from adapler.errors import BadConfig
+from adapler.training.progress import Silent
+from adapler.training.run import train
+from tests.e2e.test_recipes import OWN, StopsAfter, weights
+from tests.planted import planted_settings
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """A finished run and its settings."""
+    torch.set_num_threads(1)
+    folder = tmp_path_factory.mktemp("borrow")
+    settings = planted_settings(folder)
+    settings["finetune"]["epochs"] = 3
+    settings["reduce"]["epochs"] = 1
+    train(build_config(settings), folder / "first", Silent())
+    return folder, settings
+
+
+@pytest.mark.parametrize("change", [{"reduce": {"phi": 0.05, "epochs": 1}}, {"method": "power", **OWN["power"]}], ids=str)
+def test_the_end_is_the_same_as_without(first: tuple[Path, dict[str, Any]], change: dict[str, Any], tmp_path: Path) -> None:
+    folder, settings = first
+    config = build_config(settings, change)
+    alone = train(config, tmp_path / "alone", Silent())
+    taken = train(config, tmp_path / "taken", Silent(), finetuned_from=folder / "first")
+    assert weights(tmp_path / "taken") == weights(tmp_path / "alone")
+    assert taken["splits"] == alone["splits"]
+    assert taken["history"] == alone["history"]
+
+
+def test_a_stopped_run_goes_on_with_what_it_took(first: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+    folder, settings = first
+    config = build_config(settings, {"reduce": {"phi": 0.05, "epochs": 1}, "run": {"snapshot_seconds": 0}})
+    with pytest.raises(Exception, match="SIGTERM"):
+        train(config, tmp_path / "run", StopsAfter(8), finetuned_from=folder / "first")
+    train(config, tmp_path / "run", Silent())
+    train(config, tmp_path / "whole", Silent(), finetuned_from=folder / "first")
+    assert weights(tmp_path / "run") == weights(tmp_path / "whole")
+
+
+def test_another_fine_tuning_is_refused_and_nothing_written(first: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+    folder, settings = first
+    other = build_config(settings, {"run": {"seed": 7}})
+    with pytest.raises(BadConfig, match="another seed"):
+        train(other, tmp_path / "run", Silent(), finetuned_from=folder / "first")
+    with pytest.raises(BadConfig, match="phase 1 is done"):
+        train(build_config(settings), tmp_path / "run", Silent(), finetuned_from=folder)
+    assert not (tmp_path / "run").exists()
