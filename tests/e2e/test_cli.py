@@ -132,6 +132,14 @@ def test_named_words_and_windows_are_the_classifiers(model: Path, lines: Path) -
         check_rows(rows, Classifier.from_pretrained(model, max_length=32, stride=8)(TEXTS))
 
 
+def test_answers_as_the_glue_server_takes_them(model: Path, tmp_path: Path) -> None:
+    source = tmp_path / "texts.txt"
+    source.write_text("a great film\nso dull\n")
+    done = adapler("predict", model, source, "--to", "glue", "--quiet")
+    wanted = [answer.label.removeprefix("LABEL_") for answer in Classifier.from_pretrained(model)(["a great film", "so dull"])]
+    assert done.stdout == f"index\tprediction\n0\t{wanted[0]}\n1\t{wanted[1]}\n"
+
+
 def test_pairs_to_csv_with_a_summary(model: Path, tmp_path: Path) -> None:
     source, out = tmp_path / "pairs.csv.gz", tmp_path / "out.csv"
     with gzip.open(source, "wt", encoding="utf-8", newline="") as stream:

@@ -20,7 +20,7 @@ from adapler.training.progress import Silent
 from tests.e2e.test_recipes import OWN
 from tests.planted import planted_settings, write_tiny_encoder
 
-METHODS = ["full", "distilled", "power", "trbert", "adapler"]
+METHODS = ["words", "full", "distilled", "power", "trbert", "adapler"]
 
 
 def planted_plan(folder: Path) -> dict[str, Any]:
@@ -60,7 +60,8 @@ def test_every_cell_is_a_record_held_against_the_full_model(done: tuple[Path, Pa
     _, out = done
     full = record(out, "full")
     assert full["score"] >= 0.95 and full["loss_points"] == 0 and full["flops_speedup"] == pytest.approx(1.0)
-    for method in METHODS[1:]:
+    assert record(out, "words")["score"] > 0.5 and "flops_speedup" not in record(out, "words")
+    for method in METHODS[2:]:
         found = record(out, method)
         assert found["kind"] == "study" and found["n"] == 100 and found["split"] == "test" and found["n_train"] == 600
         assert found["score_full"] == full["score"]
@@ -92,7 +93,7 @@ def test_what_is_done_is_not_done_again_and_a_study_may_grow(done: tuple[Path, P
     run_study(read_plan(plan), out, Silent, lambda line: None)
     assert {file.name: file.stat().st_mtime_ns for file in (out / "results").iterdir()} == before
     listed = CliRunner().invoke(app, ["study", "run", str(plan), "--out", str(out), "--dry-run"]).stdout
-    assert listed.count("done") == 6 and "to do" not in listed
+    assert listed.count("done") == 7 and "to do" not in listed
     grown = Plan.model_validate({**planted_plan(plan.parent), "seeds": [0, 1]})
     (out / "other").mkdir()
     changed = grown.model_copy(update={"full_epochs": 7})
@@ -126,7 +127,7 @@ def test_curves_and_page_are_drawn_from_every_model_on_test(done: tuple[Path, Pa
         assert answer.exit_code == 0, answer.output
         assert (tmp_path / name).read_bytes().startswith(start)
     curves = read_curves(out)
-    assert {row["kind"] for row in curves} == {"curve"} and {row["method"] for row in curves} == set(METHODS)
+    assert {row["kind"] for row in curves} == {"curve"} and {row["method"] for row in curves} == set(METHODS[1:])
     assert len({row["variant"] for row in curves if row["method"] == "power"}) == 2
     answer = CliRunner().invoke(app, ["study", "page", str(out), "--out", str(tmp_path / "page.html")])
     assert answer.exit_code == 0, answer.output

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 import sys
 import time
@@ -38,6 +39,7 @@ class To(StrEnum):
 
     jsonl = "jsonl"
     csv = "csv"
+    glue = "glue"
 
 
 @dataclass
@@ -106,8 +108,8 @@ def predict(
     from adapler.data.files import STDIN, read_texts
     from adapler.data.keep import keeper, read_always_keep
 
-    if tokens and to is To.csv:
-        raise BadConfig("--tokens does not fit into CSV; leave out --to csv")
+    if tokens and to is not To.jsonl:
+        raise BadConfig(f"--tokens does not fit into {to.value}; leave out --to {to.value}")
     if out is not None and _same_file(out, Path(source)):
         raise BadConfig(f"--out {out} is the input itself; choose another file")
     named = read_always_keep(always_keep or [])
@@ -134,7 +136,8 @@ def predict(
             always_keep=named,
             stride=stride,
         )
-        write = _csv_rows(output, classifier.labels) if to is To.csv else _json_rows(output, tokens)
+        rows = {To.csv: _csv_rows, To.glue: _glue_rows}
+        write = rows[to](output, classifier.labels) if to in rows else _json_rows(output, tokens)
         summary = Summary()
         start = time.perf_counter()
         with _progress(total, shown=_bar_fits(out) and not quiet) as advance:
@@ -194,6 +197,19 @@ def _csv_rows(output: Output, labels: list[str]) -> Callable[[Prediction], None]
         counts = (len(prediction.tokens), prediction.lengths[-1], prediction.flops, prediction.flops_full)
         scores = (prediction.scores[label] for label in labels)
         writer.writerow([prediction.label, prediction.score, *counts, str(prediction.truncated).lower(), *scores])
+
+    return write
+
+
+def _glue_rows(output: Output, labels: list[str]) -> Callable[[Prediction], None]:
+    """As the GLUE test server takes them: numbers, but names for the tasks about entailment."""
+    output.write("index\tprediction\n")
+    named = any("entail" in label for label in labels)
+    count = itertools.count()
+
+    def write(prediction: Prediction) -> None:
+        answer = prediction.label if named else labels.index(prediction.label)
+        output.write(f"{next(count)}\t{answer}\n")
 
     return write
 

@@ -23,9 +23,16 @@ from adapler.study.run import opened, test_texts
 from adapler.study.tables import Row
 from adapler.training.finish import read_json
 
-COLOURS = {"full": "#000000", "distilled": "#56B4E9", "power": "#E69F00", "trbert": "#009E73", "adapler": "#D55E00"}
+COLOURS = {
+    "words": "#999999",
+    "full": "#000000",
+    "distilled": "#56B4E9",
+    "power": "#E69F00",
+    "trbert": "#009E73",
+    "adapler": "#D55E00",
+}
 """Okabe and Ito's, which the colour-blind tell apart; every line has a mark of its own as well."""
-MARKS = {"full": "s", "distilled": "D", "power": "^", "trbert": "v", "adapler": "o"}
+MARKS = {"words": "x", "full": "s", "distilled": "D", "power": "^", "trbert": "v", "adapler": "o"}
 
 
 def measure_curves(out: Path, say: Callable[[str], None]) -> None:
@@ -35,7 +42,7 @@ def measure_curves(out: Path, say: Callable[[str], None]) -> None:
     plan = Plan.model_validate(read_json(out / PLAN_FILE))
     for cell in cells(plan):
         file = out / "results" / f"curve-{cell.name}.json"
-        if cell_done(out, cell) and not file.exists():
+        if cell.method != "words" and cell_done(out, cell) and not file.exists():
             say(f"{cell.name} on test ...")
             write_records(file, _curve(plan, cell, out))
 
@@ -100,7 +107,7 @@ def draw(records: Sequence[Row], statics: Sequence[Row], path: Path) -> None:
 def _panel(axes: Any, rows: Sequence[Row], statics: Sequence[Row]) -> None:
     for method in NAMES:
         own = [row for row in rows if row["method"] == method] if method not in STATIC else []
-        still = [row for row in statics if row["method"] == method]
+        still = [row for row in statics if row["method"] == method and "flops_speedup" in row]
         style = {"color": COLOURS[method], "marker": MARKS[method], "label": NAMES[method], "markersize": 4}
         if own:
             front = upper_front(own)

@@ -22,7 +22,14 @@ PAPER: dict[str, dict[str, tuple[float, float]]] = {
 }  # fmt: skip
 """By task and method. MNLI is the mean of matched and mismatched there; GLUE scores come from the test server."""
 
-NAMES = {"full": "full length", "distilled": "distilled", "power": "PoWER-BERT", "trbert": "TR-BERT", "adapler": "AdapLeR"}
+NAMES = {
+    "words": "bag of words",
+    "full": "full length",
+    "distilled": "distilled",
+    "power": "PoWER-BERT",
+    "trbert": "TR-BERT",
+    "adapler": "AdapLeR",
+}
 """Methods as tables show them, in their order."""
 
 

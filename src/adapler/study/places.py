@@ -20,6 +20,8 @@ def cell_folder(out: Path, cell: Cell) -> Path:
 
 def cell_done(out: Path, cell: Cell) -> bool:
     """Whether a cell is trained."""
+    if cell.method == "words":  # learnt anew in a moment, so nothing is kept of it but the record
+        return record_file(out, cell.task, cell.method, cell.seed).exists()
     return (cell_folder(out, cell) / CELL_FILE).exists()
 
 

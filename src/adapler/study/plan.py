@@ -13,9 +13,9 @@ from pydantic import Field, ValidationError
 from adapler.config import Settings, TrainConfig, build_config, parse_assignments, read_config
 from adapler.errors import BadConfig
 
-Method = Literal["full", "distilled", "power", "trbert", "adapler"]
-STATIC: tuple[Method, ...] = ("full", "distilled")
-"""Methods that remove nothing: an encoder fine-tuned at full length."""
+Method = Literal["words", "full", "distilled", "power", "trbert", "adapler"]
+STATIC: tuple[Method, ...] = ("words", "full", "distilled")
+"""Methods that remove nothing: an encoder fine-tuned at full length, or none at all."""
 
 
 class Plan(Settings):

@@ -18,7 +18,7 @@ import torch
 
 from adapler import checkpoint
 from adapler.cost import ModelCost, Speedups, speedups
-from adapler.data.load import read_split
+from adapler.data.load import load_dataset, read_split
 from adapler.data.text import EncodedText, TextEncoder
 from adapler.engine import model_cost
 from adapler.errors import BadConfig
@@ -27,6 +27,7 @@ from adapler.records import Record, write_records
 from adapler.study.places import CELL_FILE, PLAN_FILE, cell_done, cell_folder, record_file
 from adapler.study.plan import STATIC, Cell, Plan, cells
 from adapler.study.static import best_full_length
+from adapler.study.words import bag_of_words
 from adapler.training.borrow import same_finetuning
 from adapler.training.finish import read_json, write_json
 from adapler.training.run import train
@@ -59,15 +60,19 @@ def run_study(plan: Plan, out: Path, progress: Callable[[], AbstractContextManag
                 if record_file(out, task, method, seed).exists():
                     continue
                 own = [cell for cell in group if cell.method == method]
-                for cell in own:
-                    say(f"{cell.name} ...")
-                    with progress() as shown:
-                        run_cell(plan, cell, out, shown)
-                record = _record(plan, out, own)
+                if method == "words":
+                    record = _words_record(plan, out, own[0])
+                else:
+                    for cell in own:
+                        say(f"{cell.name} ...")
+                        with progress() as shown:
+                            run_cell(plan, cell, out, shown)
+                    record = _record(plan, out, own)
                 write_records(record_file(out, task, method, seed), [record])
+                fast = "" if record.flops_speedup is None else f" at {record.flops_speedup:.2f}x"
                 say(
-                    f"{task} {method} seed {seed}: {record.metric} {100 * (record.score or 0):.2f} at "
-                    f"{record.flops_speedup:.2f}x" + ("" if record.loss_points is None else f", loss {record.loss_points:.2f}")
+                    f"{task} {method} seed {seed}: {record.metric} {100 * (record.score or 0):.2f}{fast}, "
+                    f"loss {record.loss_points:.2f}"
                 )
 
 
@@ -173,6 +178,29 @@ def _record(plan: Plan, out: Path, own: list[Cell]) -> Record:
         flops_speedup_executed=saved.flops_speedup_executed,
         flops_speedup_padded=saved.flops_speedup_padded,
         flops_speedup_authors=saved.flops_speedup_authors,
+    )
+
+
+def _words_record(plan: Plan, out: Path, cell: Cell) -> Record:
+    """The bag of words on the same examples."""
+    train = load_dataset(cell.config.data, cell.seed)
+    examples, metric = read_split(cell.config.data, "test", train.labels)
+    test = examples.only(range(min(len(examples), plan.test_limit or len(examples))))
+    reached = score(metric, test.labels, bag_of_words(train.train.texts, train.train.labels, test.texts))
+    full = _full_score(out, cell)
+    return Record(
+        kind="study",
+        task=cell.task,
+        method="words",
+        seed=cell.seed,
+        split="test",
+        n=len(test),
+        n_train=len(train.train),
+        metric=metric,
+        score=reached,
+        score_full=full,
+        loss_points=100 * (full - reached),
+        backbone="none",
     )
 
 

@@ -110,8 +110,8 @@ def _result(task: str, method: str, found: Sequence[Row]) -> list[str]:
         str(len(found)),
         mean("score", 1, 100.0),
         "" if method == "full" else mean("loss_points", 1, sign="+"),
-        mean("flops_speedup", 2) + "x",
-        mean("flops_speedup_executed", 2) + "x",
+        _times(mean("flops_speedup", 2)),
+        _times(mean("flops_speedup_executed", 2)),
         "" if loss is None or method == "full" else f"{loss:+.1f}",
         "" if speedup is None else f"{speedup:.2f}x",
     ]
@@ -125,6 +125,10 @@ def _tasks(records: Sequence[Row]) -> list[str]:
 
 def _of(records: Sequence[Row], task: str, method: str) -> list[Row]:
     return [row for row in records if (row["task"], row["method"]) == (task, method)]
+
+
+def _times(value: str) -> str:
+    return value and f"{value}x"
 
 
 def _number(value: float | None, digits: int) -> str:

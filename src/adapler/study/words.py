@@ -1,0 +1,25 @@
+"""The floor of every comparison: a classifier that only counts words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adapler.data.text import Text
+
+
+def bag_of_words(texts: Sequence[Text], labels: Sequence[int], asked: Sequence[Text]) -> NDArray[np.int64]:
+    """Answers of word and word-pair counts under logistic regression, learnt from `texts`; a pair is read as one text."""
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+
+    model = make_pipeline(TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True), LogisticRegression(C=10, max_iter=1000))
+    model.fit([_joined(text) for text in texts], list(labels))
+    return np.asarray(model.predict([_joined(text) for text in asked]), dtype=np.int64)
+
+
+def _joined(text: Text) -> str:
+    return text if isinstance(text, str) else " ".join(text)
