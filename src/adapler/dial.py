@@ -13,6 +13,7 @@ from adapler import checkpoint
 from adapler.backbones.base import Backbone
 from adapler.config import DataSettings
 from adapler.cost import ModelCost
+from adapler.data.keep import AlwaysKeep, keeper
 from adapler.data.load import read_split
 from adapler.data.text import EncodedText, TextEncoder
 from adapler.engine import model_cost
@@ -96,14 +97,19 @@ def measure_folder(
     *,
     against: Path | None = None,
     escalate: Sequence[float] = (),
+    always_keep: AlwaysKeep | None = None,
     advance: Callable[[float], None] = lambda share: None,
 ) -> tuple[Dial, list[Point]]:
-    """The dial of a model folder on a split of labelled data; losses count from `against`, or the model a run made it from."""
+    """The dial of a model folder on a split of labelled data; losses count from `against`, or the model a run made it from.
+
+    With `always_keep` the points are those of a model that never drops what it names, and `data` says so.
+    """
     opened = checkpoint.load(folder)
     if opened.reducer is None:
         raise BadModel(f"{folder.path} holds no reduction, so it has no operating points; make one with adapler train")
     examples, metric = read_split(data, split, opened.backbone.labels)
-    texts = TextEncoder(opened.tokenizer, opened.max_length)(examples.texts)
+    keep = keeper(always_keep)
+    texts = TextEncoder(opened.tokenizer, opened.max_length, keep=keep)(examples.texts)
     if against is None and (folder.path / FULL_FOLDER).is_dir():
         against = folder.path / FULL_FOLDER
     reference = None
@@ -117,7 +123,7 @@ def measure_folder(
         texts,
         examples.labels,
         metric,
-        data=f"{data.source}, {split}",
+        data=f"{data.source}, {split}" + ("" if keep is None else ", with words always kept"),
         reference=reference,
         escalate=escalate,
         advance=advance,

@@ -30,6 +30,22 @@ def parts() -> Parts:
     return backbone, tiny_reducer(backbone, eta=0.4), texts, run(backbone, None, texts).predictions.tolist()
 
 
+def test_words_that_stay_are_measured_as_staying(tmp_path: Path) -> None:
+    texts = saved_with_answers(tmp_path, 48)
+    word = max(
+        (word for text in texts for word in set(text.split())), key=lambda word: sum(word in text.split() for text in texts)
+    )
+    command = ["dial", str(tmp_path / "model"), "--data", str(tmp_path / "data.jsonl"), "--quiet", "--json", "--dry-run"]
+    free, bound = (json.loads(CliRunner().invoke(app, [*command, *more]).stdout) for more in ([], ["--always-keep", word]))
+    speeds = [{point["scale"]: point["flops_speedup"] for point in found["measured"]} for found in (free, bound)]
+    assert speeds[1][2.0] < speeds[0][2.0] and speeds[1][0.0] == speeds[0][0.0]
+    assert "always kept" in bound["data"] and "always kept" not in free["data"]
+    judged = CliRunner().invoke(
+        app, ["evaluate", str(tmp_path / "model"), "--data", str(tmp_path / "data.jsonl"), "--json", "--always-keep", word]
+    )
+    assert json.loads(judged.stdout)["flops_speedup"] == pytest.approx(speeds[1][1.0])
+
+
 def test_points_are_what_running_at_their_scale_gives(parts: Parts) -> None:
     backbone, reducer, texts, labels = parts
     dial, points = measure(backbone, reducer, texts, labels, "accuracy", data="made", grid=(0.5, 1.0, 2.0))

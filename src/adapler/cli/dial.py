@@ -24,6 +24,9 @@ def dial(
     metric: Annotated[str | None, typer.Option(help="accuracy, f1 or matthews; the task's own by default.")] = None,
     against: Annotated[Path | None, typer.Option(help="Full-length classifier to count losses from.")] = None,
     escalate: Annotated[list[float] | None, typer.Option(help="Also with careful answers below this probability.")] = None,
+    always_keep: Annotated[
+        list[str] | None, typer.Option(metavar="WORD", help="Measure with this word never dropped. Repeatable; /REGEX/ too.")
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Measure, but leave the folder as it is.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print every point as JSON.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
@@ -37,7 +40,9 @@ def dial(
     import json
 
     from adapler.config import build_config
+    from adapler.data.keep import read_always_keep
 
+    named = read_always_keep(always_keep or [])
     folder = open_checkpoint(model)
     if folder.reduction is None:
         raise BadModel(f"{folder.path} holds no reduction, so it has no operating points; make one with adapler train")
@@ -52,7 +57,13 @@ def dial(
     with progress_for(Console(stderr=True), quiet=quiet) as progress:
         progress.phase("dial")
         found, points = measure_folder(
-            folder, settings, split, against=against, escalate=escalate or (), advance=progress.advance
+            folder,
+            settings,
+            split,
+            against=against,
+            escalate=escalate or (),
+            always_keep=named,
+            advance=progress.advance,
         )
     if not dry_run:
         write_dial(folder, found)

@@ -19,6 +19,9 @@ def evaluate(
     label: Annotated[str, typer.Option(help="Column of the label.")] = "label",
     metric: Annotated[str | None, typer.Option(help="accuracy, f1 or matthews; the task's own by default.")] = None,
     against: Annotated[Path | None, typer.Option(help="Full-length classifier to measure the loss against.")] = None,
+    always_keep: Annotated[
+        list[str] | None, typer.Option(metavar="WORD", help="Never drop it. Repeatable; a pattern as /REGEX/.")
+    ] = None,
     device: Annotated[str, typer.Option(help="Torch device.")] = "cpu",
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
@@ -29,13 +32,15 @@ def evaluate(
     import json
 
     from adapler.config import build_config
+    from adapler.data.keep import read_always_keep
 
+    named = read_always_keep(always_keep or [])
     open_checkpoint(model)  # a bad folder is told before torch is imported
     settings = build_config({"data": {"source": data, "text": text, "pair": pair, "label": label, "metric": metric}}).data
 
     from adapler.evaluation.evaluate import evaluate as run_evaluation
 
-    report = run_evaluation(model, settings, split, against=against, device=device)
+    report = run_evaluation(model, settings, split, against=against, device=device, always_keep=named)
     if as_json:
         typer.echo(json.dumps(report))
         return

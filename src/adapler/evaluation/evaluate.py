@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from adapler import checkpoint
 from adapler.config import DataSettings
+from adapler.data.keep import AlwaysKeep, keeper
 from adapler.data.load import read_split
 from adapler.data.text import TextEncoder
 from adapler.evaluation.outcome import METRICS, Outcome, run, score
@@ -22,16 +23,23 @@ _DECILES = 10
 
 
 def evaluate(
-    model: str | Path, data: DataSettings, split: str, *, against: str | Path | None = None, device: str = "cpu"
+    model: str | Path,
+    data: DataSettings,
+    split: str,
+    *,
+    against: str | Path | None = None,
+    device: str = "cpu",
+    always_keep: AlwaysKeep | None = None,
 ) -> dict[str, Any]:
     """Score, losses with paired 95% bootstrap intervals, FLOPs speedups, tokens per layer, loss by class and by length.
 
-    `against` is a full-length classifier to measure the loss against; by default the phase-1 model of a run folder.
+    `against` is a full-length classifier to measure the loss against; by default the phase-1 model of a run folder. What
+    `always_keep` names stays, as in `Classifier`.
     """
     opened = checkpoint.load(model, device=device)
     names = opened.backbone.labels
     examples, metric = read_split(data, split, names)
-    texts = TextEncoder(opened.tokenizer, opened.max_length)(examples.texts)
+    texts = TextEncoder(opened.tokenizer, opened.max_length, keep=keeper(always_keep))(examples.texts)
     labels = np.asarray(examples.labels)
     reduced = run(opened.backbone, opened.reducer, texts)
     same = run(opened.backbone, None, texts)
