@@ -27,7 +27,9 @@ class Plan(Settings):
     data: str | None = Field(None, description="Folder in which the tasks' folders of splits lie; else they are named tasks.")
     model: str = Field("minilm", description="Backbone of every method but `distilled`.")
     distilled: str | None = Field(None, description="The half-depth encoder of the `distilled` method.")
-    full_epochs: int = Field(6, ge=1, description="Epochs of `full` and `distilled`: at least those of the other methods.")
+    full_epochs: int | None = Field(
+        None, ge=1, description="Epochs of `full` and `distilled`; by default those of AdapLeR's phases 1 and 3 together."
+    )
     full_rates: tuple[float, ...] = Field((5e-5, 1e-4), min_length=1, description="Learning rates of both; dev chooses.")
     max_loss: float = Field(1.0, ge=0, description="Points of dev score a method may lose against `full`.")
     test_limit: int | None = Field(None, ge=1, description="Score only so many test texts (the first ones, in file order).")
@@ -49,6 +51,11 @@ class Cell:
     knob: dict[str, Any]
     """Settings that set this run apart from others of its task, method and seed."""
     config: TrainConfig
+
+    @property
+    def full_epochs(self) -> int:
+        """Epochs that a model at full length gets to be held against this run: those of phases 1 and 3 together."""
+        return self.config.finetune.epochs + self.config.reduce.epochs
 
     @property
     def name(self) -> str:

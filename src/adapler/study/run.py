@@ -82,12 +82,11 @@ def run_cell(plan: Plan, cell: Cell, out: Path, progress: Progress) -> None:
         return
     folder = cell_folder(out, cell)
     if cell.method in STATIC:
-        prepared, dev, rate = best_full_length(
-            cell.config, folder, epochs=plan.full_epochs, rates=plan.full_rates, progress=progress
-        )
+        epochs = plan.full_epochs or cell.full_epochs
+        prepared, dev, rate = best_full_length(cell.config, folder, epochs=epochs, rates=plan.full_rates, progress=progress)
         model = folder / "model"
         checkpoint.save(model, prepared.backbone, prepared.tokenizer, None, prepared.max_length, overwrite=True)
-        made: dict[str, Any] = {"points": [{"scale": None, "score": dev, "flops_speedup": 1.0}], "lr": rate}
+        made: dict[str, Any] = {"points": [{"scale": None, "score": dev, "flops_speedup": 1.0}], "lr": rate, "epochs": epochs}
         made |= {"metric": prepared.dataset.metric, "max_length": prepared.max_length}
         made |= {"n_train": len(prepared.dataset.train), "n_dev": len(prepared.dataset.dev)}
     else:
@@ -171,7 +170,7 @@ def _record(plan: Plan, out: Path, own: list[Cell]) -> Record:
             "dev_score": choice.dev,
             "dev_flops_speedup": choice.dev_speedup,
             "within_margin": choice.within,
-            **({"lr": about["lr"], "epochs": plan.full_epochs} if cell.method in STATIC else {}),
+            **({"lr": about["lr"], "epochs": about["epochs"]} if cell.method in STATIC else {}),
             **({"dataset": _dataset(about, outcome.counts)} if cell.method == "full" else {}),
         },
         flops_speedup=saved.flops_speedup,
