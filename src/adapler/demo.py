@@ -92,7 +92,7 @@ def _train(data: Path, out: Path) -> dict[str, dict[str, dict[str, float]]]:
             "data": {"source": str(data), "max_length": 64},
             "finetune": {"epochs": 2},
             "reduce": {"epochs": 3},
-            "steer": {"target_speedup": 1.8, "max_loss": 2.0, "distill": 0.5},
+            "steer": {"target_speedup": 1.8, "max_loss": 2.0, "distill": 0.5, "hint": 1.0},
             "run": {"seed": SEED},
         }
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
@@ -87,13 +86,6 @@ class _PowerPhase(Reducing):
         self.sums = [0.0, 0.0]
         return {"label_loss": mean, "retained": [int(count) for count in self.reducer.lengths()]}
 
-    def state(self) -> dict[str, Any]:
-        return {**super().state(), "sums": self.sums}
-
-    def load_state(self, state: dict[str, Any]) -> None:
-        super().load_state(state)
-        self.sums = list(state["sums"])
-
 
 class Search(_PowerPhase):
     """Label loss plus `penalty` times the retention, deep layers charged more; the last weights go on."""
@@ -136,4 +128,4 @@ class Retrain(_PowerPhase):
 
 def retention_rate(total: int) -> float:
     """Rate of the retention by which Adam's steps of a run add up to 1.5, so that what nothing holds reaches 0."""
-    return min(max(3.0 / math.ceil(total), 1e-4), 1e-2)
+    return min(max(3.0 / total, 1e-4), 1e-2)

@@ -127,11 +127,11 @@ class Reduce(Reducing):
         }
 
     def state(self) -> dict[str, Any]:
-        return {**super().state(), "phi": self.phi, "sums": self.sums}
+        return {**super().state(), "phi": self.phi}
 
     def load_state(self, state: dict[str, Any]) -> None:
         super().load_state(state)
-        self.phi, self.sums = state["phi"], list(state["sums"])
+        self.phi = state["phi"]
 
     def _losses(self, batch: list[int], epoch: int) -> tuple[Losses, Trace]:
         backbone, device = self.prepared.backbone, self.model.device

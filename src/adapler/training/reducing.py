@@ -60,6 +60,8 @@ class Reducing(Phase):
         self.lengths = [len(text.ids) for text in self.prepared.train]
         self.total = epochs * len(self.steps(0))
         self.updates = 0
+        self.sums: list[float] = []
+        """Of the epoch so far, for `figures`; what they are sums of is the subclass' own."""
         self.optimizers: dict[str, torch.optim.Optimizer] = {}
         self.selection = Selection(best_finetuned, margin=given.config.steer.max_loss / 100)
         self.best_score = -math.inf
@@ -127,13 +129,14 @@ class Reducing(Phase):
     def state(self) -> dict[str, Any]:
         return {
             "updates": self.updates,
+            "sums": self.sums,
             "best_speedup": self.selection.best_speedup,
             "best_score": self.best_score if math.isfinite(self.best_score) else None,
             "kept": self.kept,
         }
 
     def load_state(self, state: dict[str, Any]) -> None:
-        self.updates, self.kept = state["updates"], state["kept"]
+        self.updates, self.sums, self.kept = state["updates"], list(state["sums"]), state["kept"]
         self.selection.best_speedup = state["best_speedup"]
         self.best_score = -math.inf if state["best_score"] is None else state["best_score"]
 

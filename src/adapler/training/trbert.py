@@ -65,9 +65,9 @@ class _Rewarded(Reducing):
             warmup=self.settings.warmup,
         )
         rate = self.settings.policy_lr or predictor_rate(self.total, self.settings.lr)
-        policy = {f"predictors.{name}": parameter for name, parameter in reducer.named_parameters()}
+        policy = dict(reducer.named_parameters())
         self.policy_parameters = list(policy.values())
-        self.optimizers = {"policy": optim.weight_optimizer(policy, rate, predictor_lr=rate, weight_decay=0.0, eps=1e-8)}
+        self.optimizers = {"policy": optim.weight_optimizer(policy, rate, weight_decay=0.0, eps=1e-8)}
         self.sums = [0.0, 0.0, 0.0]
 
     def draw(self, batch: Sequence[int]) -> tuple[Tensor, Trace, Tensor]:
@@ -100,13 +100,6 @@ class _Rewarded(Reducing):
         loss, kept, steps = self.sums
         self.sums = [0.0, 0.0, 0.0]
         return {"label_loss": loss / max(steps, 1), "kept_share": kept / max(steps, 1)}
-
-    def state(self) -> dict[str, Any]:
-        return {**super().state(), "sums": self.sums}
-
-    def load_state(self, state: dict[str, Any]) -> None:
-        super().load_state(state)
-        self.sums = list(state["sums"])
 
 
 class Policy(_Rewarded):
