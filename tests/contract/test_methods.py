@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from typer.testing import CliRunner
 
 from adapler.backbones.bert import Bert
 from adapler.classifier import Classifier
+from adapler.cli import app
 from adapler.engine import Want, encode, model_cost
 from adapler.methods import METHODS
 from adapler.methods.base import Reducer
@@ -114,6 +117,27 @@ def test_a_saved_model_opens_and_answers_the_same(method: str, tmp_path: Path) -
     assert [a.lengths for a in before] == [a.lengths for a in after]
     assert [a.flops for a in before] == [a.flops for a in after]
     assert sum(a.flops for a in after) < sum(a.flops_full for a in after)
+
+
+def test_every_verb_takes_a_saved_model(method: str, tmp_path: Path) -> None:
+    backbone, reducer, _ = made(method, torch.float32)
+    classifier = Classifier(TorchPacked(backbone, reducer), tiny_tokenizer(), max_length=64)
+    classifier.save_pretrained(tmp_path / "model")
+    texts = tiny_texts(40)
+    rows = [{"text": text, "label": answer.label} for text, answer in zip(texts, classifier(texts), strict=True)]
+    data = tmp_path / "data.jsonl"
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    model, given = str(tmp_path / "model"), ["--data", str(data)]
+    for command in (
+        ["dial", model, *given, "--quiet"],
+        ["info", model],
+        ["evaluate", model, *given],
+        ["doctor", model],
+        ["predict", model, str(data), "--tokens", "--quiet", "--speedup", "1.1"],
+        ["bench", model, *given, "--count", "32", "--seconds", "1", "--only", "torch, full"],
+    ):
+        done = CliRunner().invoke(app, command)
+        assert done.exit_code == 0, f"{command}: {done.output}"
 
 
 @torch.no_grad()

@@ -187,6 +187,8 @@ def _own(
             made[family] = Classifier(runtime, opened.tokenizer, max_length=opened.max_length)
         except ImportError as error:
             say(f"without {family} ({error.name} is not installed: pip install 'adapler[onnx]')")
+        except BadModel as error:  # a method or family that has no such form
+            say(f"without {family}: {error}")
     return made
 
 

@@ -68,7 +68,8 @@ def describe(folder: Folder) -> dict[str, Any]:
     with safe_open(tensors, framework="numpy") as opened:
         for name in sorted(opened.keys()):
             if "." not in name:  # the method's own numbers a layer; the weights of its parts have dotted names
-                description[name] = [float(str(number)) for number in opened.get_tensor(name)]
+                values = opened.get_tensor(name)  # where a layer has several, their sum: what it retains of all ranks
+                description[name] = [float(str(number)) for number in values.reshape(len(values), -1).sum(axis=1)]
     return description
 
 
