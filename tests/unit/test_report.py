@@ -392,7 +392,7 @@ def test_a_run_without_examples_keeps_texts_out_of_both_reports(tmp_path: Path) 
 def test_the_flag_sets_the_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: list[str], wanted: bool) -> None:
     asked: list[bool] = []
 
-    def note(config: TrainConfig, out: Path, progress: Progress) -> dict[str, Any]:
+    def note(config: TrainConfig, out: Path, progress: Progress, *, finetuned_from: Path | None) -> dict[str, Any]:
         asked.append(config.run.report_examples)
         return {"account": ""}
 

@@ -43,7 +43,7 @@ def results_table(records: Sequence[Row]) -> Table:
     seeds = max((len(_of(records, task, "full")) for task in _tasks(records)), default=0)
     return Table(
         f"Test score (points) and FLOPs speedup against the same backbone at full length, mean of up to {seeds} seeds; the "
-        f"operating point was chosen on dev. Beside it the paper's loss and speedup, on BERT-base.",
+        f"operating point was chosen on dev. Beside it the paper's loss and speedup, on its own backbone.",
         ["task", "method", "seeds", "score", "loss", "speedup", "executed", "paper's loss", "paper's speedup"],
         rows,
     )
