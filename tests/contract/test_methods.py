@@ -10,10 +10,13 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from adapler import checkpoint
 from adapler.backbones.bert import Bert
+from adapler.bench import run as bench_run
 from adapler.classifier import Classifier
 from adapler.cli import app
 from adapler.engine import Want, encode, model_cost
+from adapler.folder import check_folder
 from adapler.methods import METHODS
 from adapler.methods.base import Reducer
 from adapler.methods.power import Power
@@ -134,10 +137,18 @@ def test_every_verb_takes_a_saved_model(method: str, tmp_path: Path) -> None:
         ["evaluate", model, *given],
         ["doctor", model],
         ["predict", model, str(data), "--tokens", "--quiet", "--speedup", "1.1"],
-        ["bench", model, *given, "--count", "32", "--seconds", "1", "--only", "torch, full"],
     ):
         done = CliRunner().invoke(app, command)
         assert done.exit_code == 0, f"{command}: {done.output}"
+
+
+def test_a_method_without_an_onnx_form_is_timed_in_torch_alone(tmp_path: Path) -> None:
+    backbone, reducer, _ = made("power", torch.float32)
+    Classifier(TorchPacked(backbone, reducer), tiny_tokenizer(), max_length=64).save_pretrained(tmp_path / "model")
+    folder = check_folder(tmp_path / "model")
+    said: list[str] = []
+    found = bench_run._own(folder, checkpoint.load(folder), tmp_path, 1, [], said.append)
+    assert list(found) == ["torch"] and any("no ONNX form" in line for line in said)
 
 
 @torch.no_grad()
