@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from adapler.cli.shared import guarded
+from adapler.cli.shared import guarded, note
 
 study = typer.Typer(help="Compare length-reduction methods: run tasks x methods x seeds, then show them.", no_args_is_help=True)
 Folder = Annotated[Path, typer.Argument(metavar="STUDY", help="Folder of the study.")]
@@ -78,10 +78,10 @@ def curves(
 
     adapler study curves runs/study --out curves.png
     """
-    from adapler.cli.shared import note
-    from adapler.study.curves import draw, measure_curves, read_curves
+    from adapler.study.curves import check_figure, draw, measure_curves, read_curves
     from adapler.study.places import read_results
 
+    check_figure(out)  # before hours of measuring
     measure_curves(folder, (lambda line: None) if quiet else note)
     draw(read_curves(folder), read_results(folder), out)
     typer.echo(str(out))
@@ -98,7 +98,6 @@ def page(
 
     adapler study page runs/study --out study.html
     """
-    from adapler.cli.shared import note
     from adapler.study.curves import measure_curves
     from adapler.study.page import write_page
 

@@ -5,7 +5,6 @@ These points were not chosen on dev: their records are of kind `curve` and count
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from adapler.errors import BadInput, MissingExtra
 from adapler.evaluation.outcome import run, score
 from adapler.records import Record, write_records
 from adapler.study.paper import NAMES
-from adapler.study.places import CELL_FILE, PLAN_FILE, cell_done, cell_folder
+from adapler.study.places import CELL_FILE, PLAN_FILE, cell_done, cell_folder, read_results
 from adapler.study.plan import STATIC, Cell, Plan, cells
 from adapler.study.run import opened, test_texts
 from adapler.study.tables import Row
@@ -90,8 +89,7 @@ def draw(records: Sequence[Row], statics: Sequence[Row], path: Path) -> None:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise MissingExtra("drawing needs matplotlib, which is not installed; pip install 'adapler[plot]'") from error
-    if path.suffix not in (".png", ".svg", ".pdf"):
-        raise BadInput(f"{path}: a figure is written as .png, .svg or .pdf")
+    check_figure(path)
     tasks = list(dict.fromkeys(row["task"] for row in records))
     columns = min(4, len(tasks))
     lines = -(-len(tasks) // columns)
@@ -102,6 +100,12 @@ def draw(records: Sequence[Row], statics: Sequence[Row], path: Path) -> None:
         axes.set_title(task)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=160)
+
+
+def check_figure(path: Path) -> None:
+    """Refuse a file that no figure can be written to."""
+    if path.suffix not in (".png", ".svg", ".pdf"):
+        raise BadInput(f"{path}: a figure is written as .png, .svg or .pdf")
 
 
 def _panel(axes: Any, rows: Sequence[Row], statics: Sequence[Row]) -> None:
@@ -144,5 +148,4 @@ def above(first: Sequence[Row], second: Sequence[Row]) -> float | None:
 
 def read_curves(out: Path) -> list[Row]:
     """Curve records of a study."""
-    files = sorted((out / "results").glob("curve-*.json"))
-    return [record for file in files for record in json.loads(file.read_text(encoding="utf-8"))]
+    return read_results(out, "curve")
