@@ -27,7 +27,8 @@ from adapler.data.load import Examples, read_split
 from adapler.data.text import EncodedText, Text, TextEncoder
 from adapler.engine import encode, pack
 from adapler.evaluation.evaluate import paired_bootstrap
-from adapler.evaluation.outcome import run, score
+from adapler.evaluation.metrics import score
+from adapler.evaluation.outcome import run
 from adapler.export import EXPORTS
 from adapler.export.write import export
 from adapler.folder import check_folder
@@ -51,7 +52,7 @@ def main(
     opened = checkpoint.load(folder)
     settings = build_config({"data": {"source": data}}).data
     task = Path(data).name
-    test, metric = read_split(settings, "test", opened.backbone.labels)
+    test, metric = read_split(settings, "test", opened.backbone.labels, opened.backbone.problem)
     encoder = TextEncoder(opened.tokenizer, opened.max_length)
     shared = Record(kind="prove", task=task, split="test", threads=torch.get_num_threads())
     compared = _runtimes(shared, opened, test, metric, encoder, _calibration(settings, opened, encoder))

@@ -19,7 +19,8 @@ import typer
 from rich.console import Console
 
 from adapler.config import TrainConfig, build_config, parse_assignments
-from adapler.evaluation.outcome import run, score
+from adapler.evaluation.metrics import score
+from adapler.evaluation.outcome import run
 from adapler.records import Record, write_records
 from adapler.study.static import best_full_length
 from adapler.training.progress import Silent, progress_for

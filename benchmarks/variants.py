@@ -22,7 +22,8 @@ from adapler.config import TrainConfig, build_config
 from adapler.data.load import read_split
 from adapler.data.text import TextEncoder
 from adapler.dial import GRID
-from adapler.evaluation.outcome import run, score
+from adapler.evaluation.metrics import score
+from adapler.evaluation.outcome import run
 from adapler.records import Record, write_records
 from adapler.training.borrow import CONFIG_FILE
 from adapler.training.progress import Lines

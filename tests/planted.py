@@ -32,7 +32,8 @@ def write_planted_data(folder: Path, train: int = 600, dev: int = 120, test: int
 def write_tiny_encoder(folder: Path, layers: int = 3, dropout: float = 0.1) -> Path:
     """An encoder folder with random weights, to train from."""
     with quiet():
-        tiny_bert(layers=layers, hidden=32, heads=4, labels=2, dropout=dropout, max_positions=64).save_pretrained(folder)
+        model = tiny_bert(layers=layers, hidden=32, heads=4, labels=2, dropout=dropout, max_positions=64)
+        model.base_model.save_pretrained(folder)
         tiny_tokenizer(64).save_pretrained(folder)
     return folder
 

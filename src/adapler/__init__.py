@@ -12,17 +12,21 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from adapler.classifier import Classifier as Classifier
     from adapler.config import TrainConfig as TrainConfig
+    from adapler.live import Estimator as Estimator
+    from adapler.live import reduce as reduce
     from adapler.prediction import Prediction as Prediction
     from adapler.training.run import train as train
 
 _LAZY = {
     "Classifier": "adapler.classifier",
+    "Estimator": "adapler.live",
     "Prediction": "adapler.prediction",
+    "reduce": "adapler.live",
     "TrainConfig": "adapler.config",
     "train": "adapler.training.run",
 }
 
-__all__ = ["Classifier", "Prediction", "TrainConfig", "__version__", "train"]
+__all__ = ["Classifier", "Estimator", "Prediction", "TrainConfig", "__version__", "reduce", "train"]
 
 
 def __getattr__(name: str) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import importlib
 import os
 import shutil
 import tempfile
@@ -14,7 +15,7 @@ from typing import Any
 
 from adapler.backbones import view
 from adapler.backbones.base import Backbone
-from adapler.errors import BadModel
+from adapler.errors import BadConfig, BadModel
 from adapler.folder import CONFIG_JSON, EXPORT_JSON, REDUCTION_TENSORS, Folder, Reduction, check_folder, write_reduction
 from adapler.hub import locate
 from adapler.methods import METHODS
@@ -22,6 +23,7 @@ from adapler.methods.base import Reducer
 from adapler.points import Dial
 from adapler.safefile import typed
 
+FORMATS = ("plain", "reduced")
 _SLACK = 2  # a shared layer or a tied weight is stored once
 _UNKNOWN = "\U0002a6a5"  # a character so rare that it is in no vocabulary
 _EXCHANGE = 2  # RENAME_EXCHANGE of renameat2(2)
@@ -42,14 +44,15 @@ def load(name: str | Path | Folder, device: str = "cpu") -> Checkpoint:
     """Open a folder, a hub id or a folder already checked, reduced where it holds a reduction. Failures are `BadModel`s."""
     folder = name if isinstance(name, Folder) else check_folder(locate(name))
     with typed(folder.path, "the model"), quiet():
-        backbone = view(_load_model(folder).to(device).eval())
+        model = _load_model(folder).to(device).eval()
+        backbone = model.view if folder.joint else view(model)
     with typed(folder.path, "the tokenizer"), quiet():
         tokenizer = _load_tokenizer(folder, backbone)
     if folder.reduction is None:
         limit = min(backbone.max_length, int(tokenizer.model_max_length))
         return Checkpoint(backbone, tokenizer, None, limit)
     with typed(folder.path, "the reduction"):
-        reducer = _load_reducer(folder, folder.reduction, backbone).to(device).eval()
+        reducer = model.reducer if folder.joint else _load_reducer(folder, folder.reduction, backbone).to(device).eval()
     limit = min(folder.reduction.max_length, backbone.max_length)
     return Checkpoint(backbone, tokenizer, reducer, limit, folder.reduction.dial)
 
@@ -63,10 +66,25 @@ def save(
     *,
     dial: Dial | None = None,
     overwrite: bool = False,
+    format: str = "plain",  # noqa: A002 (what users write)
 ) -> None:
-    """Write a folder that transformers opens as the plain classifier and adapler opens reduced."""
+    """Write a folder that transformers opens as the plain classifier and adapler opens reduced.
+
+    In the format `reduced` transformers opens it reduced as well, where `adapler.auto` is imported, and not at all elsewhere.
+    """
+    if format not in FORMATS:
+        raise BadConfig(f"no format {format!r}; there are {' and '.join(FORMATS)}")
+    if format == "reduced" and reducer is None:
+        raise BadModel("the model has no reduction, so it cannot be saved as a reduced one; leave out the format")
 
     def write(staging: Path) -> None:
+        if format == "reduced" and reducer is not None:
+            from adapler.auto import joined
+
+            with quiet():
+                joined(backbone, reducer, max_length, dial).save_pretrained(staging)
+                tokenizer.save_pretrained(staging)
+            return
         with quiet():
             backbone.model.save_pretrained(staging)
             tokenizer.save_pretrained(staging)
@@ -139,6 +157,8 @@ def _load_model(folder: Folder) -> Any:
     import torch
     from transformers import AutoConfig, AutoModelForSequenceClassification
 
+    if folder.joint:
+        importlib.import_module("adapler.auto")  # makes the Auto classes know it
     # First without memory: sizes that do not fit the weights would be set aside before transformers notices.
     config = AutoConfig.from_pretrained(folder.path, local_files_only=True, trust_remote_code=False)
     with torch.device("meta"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import islice
@@ -19,6 +19,7 @@ from adapler.hub import locate
 from adapler.memory import give_back
 from adapler.points import Dial, Operating, operating
 from adapler.prediction import Prediction, combined, predictions
+from adapler.problems import MULTI, SINGLE, THRESHOLD, THRESHOLDS, problem_of
 from adapler.runtimes import RUNTIMES
 from adapler.runtimes.base import Answer, Runtime
 from adapler.runtimes.exported import Exported, check_exported, is_exported
@@ -74,6 +75,8 @@ class Classifier:
         self.dial = dial
         self.digest: str | None = None
         """Of the folder it was opened from."""
+        self.folder: Path | None = None
+        """The folder itself; a run's own holds a report of how the model was trained."""
         self.diagnosis: Diagnosis | None = None
         """What the points cost here, where that has been measured."""
         self.operating = Operating()
@@ -111,7 +114,8 @@ class Classifier:
         if not isinstance(path, Folder | Exported):
             path = locate(path)
         opened = cls._open(path, max_length, token_budget, device, always_keep, stride)
-        opened.digest = doctor.digest_of(path if isinstance(path, Path) else path.path)
+        folder = path if isinstance(path, Path) else path.path
+        opened.digest, opened.folder = doctor.digest_of(folder), folder
         if opened.digest is not None and opened.dial is not None:
             opened.diagnosis = doctor.recall(opened.digest, opened.runtime.name, opened.runtime.threads)
         opened.operate(point=point, max_loss=max_loss, speedup=speedup, max_latency_ms=max_latency_ms, escalate=escalate)
@@ -173,6 +177,7 @@ class Classifier:
         With `escalate`, answers whose probability is below it are given again at the careful point. `point="trained"`
         insists on the model as it left training.
         """
+        self._check_escalate(escalate)
         self.operating = operating(
             self.dial,
             point=point,
@@ -213,8 +218,14 @@ class Classifier:
 
     @property
     def model(self) -> Any:
-        """The transformers model."""
-        return self._torch.model
+        """A transformers model that answers as this classifier does now: reduced, at its operating point, where it has a
+        reducer. For pipelines and whatever else takes one; `backbone.model` is the plain encoder classifier.
+        """
+        if self.reducer is None:
+            return self.backbone.model
+        from adapler.auto import joined
+
+        return joined(self.backbone, self.reducer, self.max_length, self.dial, self.operating.scale)
 
     @property
     def reducer(self) -> Reducer | None:
@@ -232,12 +243,48 @@ class Classifier:
             raise BadModel("this classifier was exported and holds no torch model; open the folder it was exported from")
         return cast("TorchPacked", self.runtime)
 
-    def save_pretrained(self, path: str | Path, *, overwrite: bool = False) -> None:
-        """Write a folder that both transformers (at full length) and adapler (reduced) open. Whole or not at all."""
+    def set_thresholds(self, thresholds: Mapping[str, float]) -> None:
+        """Of a model that gives any number of labels: from which probability on it gives these. `save_pretrained` keeps it."""
+        if problem_of(self.runtime.problem_type, len(self.labels)) != MULTI:
+            raise BadConfig("thresholds are for a model that gives any number of labels, and this one does not")
+        unknown = sorted(set(thresholds) - set(self.labels))
+        if unknown:
+            raise BadConfig(f"no label {unknown[0]!r}; the model has {', '.join(self.labels)}")
+        if not all(0 <= value <= 1 for value in thresholds.values()):
+            raise BadConfig(f"thresholds are probabilities, got {dict(thresholds)}")
+        before = dict(zip(self.labels, self.runtime.thresholds or [THRESHOLD] * len(self.labels), strict=True))
+        self.runtime.thresholds = [float({**before, **thresholds}[label]) for label in self.labels]
+        if self.runtime.name == "torch":
+            setattr(self.backbone.model.config, THRESHOLDS, list(self.runtime.thresholds))
+
+    def save_pretrained(
+        self,
+        path: str | Path,
+        *,
+        format: str = "plain",  # noqa: A002 (what users write)
+        overwrite: bool = False,
+    ) -> None:
+        """Write a folder that both transformers (at full length) and adapler (reduced) open. Whole or not at all.
+
+        With `format="reduced"` it has a `model_type` of its own, and transformers opens it reduced after `import adapler.auto`.
+        """
         from adapler import checkpoint
 
         parts = (self.backbone, self.tokenizer, self.reducer, self.max_length)
-        checkpoint.save(path, *parts, dial=self.dial, overwrite=overwrite)
+        checkpoint.save(path, *parts, dial=self.dial, overwrite=overwrite, format=format)
+
+    def push_to_hub(
+        self,
+        repo_id: str,
+        *,
+        format: str = "plain",  # noqa: A002 (what users write)
+        private: bool = False,
+        commit_message: str = "Upload of a reduced classifier",
+    ) -> str:
+        """Upload what `save_pretrained` writes, with a model card of what was measured; returns the address."""
+        from adapler.card import push
+
+        return push(self, repo_id, format=format, private=private, message=commit_message)
 
     @overload
     def __call__(  # type: ignore[overload-overlap]
@@ -283,6 +330,7 @@ class Classifier:
         An iterator is read in windows of a few thousand texts, so memory does not grow with its length. The other arguments
         choose an operating point for this call alone.
         """
+        self._check_escalate(escalate)
         wished = any(wish is not None for wish in (point, max_loss, speedup, escalate))
         how = (
             operating(self.dial, point=point, max_loss=max_loss, speedup=speedup, escalate=escalate)
@@ -295,6 +343,10 @@ class Classifier:
             as_text(texts, 0)  # neither a text nor a collection of texts: the same typed error
         answers = self._stream(texts, how)
         return list(answers) if hasattr(texts, "__len__") else answers
+
+    def _check_escalate(self, escalate: float | None) -> None:
+        if escalate is not None and problem_of(self.runtime.problem_type, len(self.labels)) != SINGLE:
+            raise BadConfig("only an answer of one label can be unsure, and this model gives several or a quantity")
 
     def _stream(self, texts: Iterable[object], how: Operating) -> Iterator[Prediction]:
         for window in windows(texts):

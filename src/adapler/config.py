@@ -29,8 +29,11 @@ class DataSettings(Settings):
     text: str | None = Field(None, description="Column of the text; found by itself where there is no doubt.")
     pair: str | None = Field(None, description="Column of the second text of a pair.")
     label: str = Field("label", description="Column of the label.")
-    metric: Literal["accuracy", "f1", "matthews"] | None = Field(
-        None, description="Reported metric; the task's own by default."
+    problem: Literal["single_label_classification", "multi_label_classification", "regression"] | None = Field(
+        None, description="What a label is: one of several, any number of several, or a quantity; seen from the data."
+    )
+    metric: Literal["accuracy", "f1", "matthews", "micro_f1", "pearson", "spearman", "r2"] | None = Field(
+        None, description="Reported metric; by default the task's own, else the first that fits the problem."
     )
     max_length: int | None = Field(None, ge=3, description="Longest text in tokens; the task's own, else 128.")
     train_limit: int | None = Field(None, ge=2, description="Use only so many training examples (seeded choice).")
@@ -136,6 +139,11 @@ class TrainConfig(Settings):
 
     method: Literal["adapler", "power", "trbert"] = Field("adapler", description="Which tokens stay: the method trained.")
     model: str = Field("minilm", description="A transformers folder or hub id, or `minilm`, which pip carries.")
+    head: Literal["auto", "trained", "fresh"] = Field(
+        "auto",
+        description="`trained`: the model is a finished classifier, phase 1 is skipped. `fresh`: it gets a new head. `auto`: "
+        "trained, where its labels are those of the data.",
+    )
     data: DataSettings = DataSettings()
     finetune: FinetuneSettings = FinetuneSettings()
     reduce: ReduceSettings = ReduceSettings()

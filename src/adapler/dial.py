@@ -17,12 +17,14 @@ from adapler.data.keep import AlwaysKeep, keeper
 from adapler.data.load import read_split
 from adapler.data.text import EncodedText, TextEncoder
 from adapler.engine import model_cost
-from adapler.errors import BadModel
+from adapler.errors import BadConfig, BadModel
 from adapler.evaluation.evaluate import FULL_FOLDER
-from adapler.evaluation.outcome import Outcome, run, score
+from adapler.evaluation.metrics import score
+from adapler.evaluation.outcome import Outcome, run
 from adapler.folder import Folder
 from adapler.methods.base import Reducer
 from adapler.points import Dial, Point, front, point_name
+from adapler.problems import SINGLE, Label
 
 GRID = (0.0, 0.25, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0)
 """Scales of all thresholds that are tried. Trained thresholds lie in [0.01, 1]; a scaled one may exceed 1."""
@@ -32,7 +34,7 @@ def measure(
     backbone: Backbone,
     reducer: Reducer,
     texts: Sequence[EncodedText],
-    labels: Sequence[int],
+    labels: Sequence[Label],
     metric: str,
     *,
     data: str,
@@ -48,6 +50,8 @@ def measure(
     each is measured with every point faster than that. The careful end is measured like any other: a model trained to
     remove may be worse without.
     """
+    if escalate and backbone.problem != SINGLE:
+        raise BadConfig(f"only an answer of one label can be unsure, this is a {backbone.problem} model; leave out escalate")
     outcomes: dict[float, Outcome] = {}
     for scale in sorted({0.0, *grid}):
         outcomes[scale] = run(backbone, reducer if scale else None, texts, scale=scale or None)
@@ -107,7 +111,7 @@ def measure_folder(
     opened = checkpoint.load(folder)
     if opened.reducer is None:
         raise BadModel(f"{folder.path} holds no reduction, so it has no operating points; make one with adapler train")
-    examples, metric = read_split(data, split, opened.backbone.labels)
+    examples, metric = read_split(data, split, opened.backbone.labels, opened.backbone.problem)
     keep = keeper(always_keep)
     texts = TextEncoder(opened.tokenizer, opened.max_length, keep=keep)(examples.texts)
     if against is None and (folder.path / FULL_FOLDER).is_dir():

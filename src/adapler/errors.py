@@ -33,6 +33,10 @@ class BadInput(AdaplerError):
     exit_code = 4
 
 
+class OtherLabels(BadInput):
+    """Data whose labels are not those a model was trained for."""
+
+
 class GateMissed(AdaplerError):
     """A result that is sound but not as good as was asked for; the message holds the numbers."""
 

@@ -18,6 +18,7 @@ from adapler.backbones import BACKBONES
 from adapler.errors import AdaplerError, BadModel
 from adapler.methods.settings import MethodSettings, parse_settings
 from adapler.points import Dial
+from adapler.problems import THRESHOLDS
 from adapler.safefile import (
     check_numbers,
     check_sealed_files,
@@ -39,6 +40,10 @@ CONFIG_JSON = "config.json"
 EXPORT_JSON = "export.json"
 """Marks a folder of an exported graph, which is no checkpoint: `runtimes/exported.py` opens it."""
 WEIGHTS = "model.safetensors"
+REPORT_JSON = "report.json"
+"""What a run of training says of itself, beside the model."""
+REDUCED_TYPE = "adapler"
+"""`model_type` of a folder whose one config and one weight file hold encoder and reduction; see `auto.py`."""
 SHARDS = "model.safetensors.index.json"
 ADAPTER = "adapter_config.json"
 TOKENIZER_CONFIG = "tokenizer_config.json"
@@ -82,6 +87,8 @@ class Folder:
     reduction: Reduction | None
     parameters: int
     """How many numbers the weight files hold."""
+    joint: bool = False
+    """Whether one weight file holds the reduction too; `config` is the family's own either way."""
 
 
 def check_folder(path: Path) -> Folder:
@@ -94,6 +101,11 @@ def check_folder(path: Path) -> Folder:
 
 def write_reduction(path: Path, reduction: Reduction) -> None:
     """Write `reduction.json` last: it lists every other file of the folder with its hash, and its own digest."""
+    seal(path / REDUCTION_JSON, reduction_content(reduction))
+
+
+def reduction_content(reduction: Reduction) -> dict[str, Any]:
+    """A reduction as JSON holds it."""
     content: dict[str, Any] = {
         "format_version": FORMAT_VERSION,
         "method": reduction.method,
@@ -105,7 +117,29 @@ def write_reduction(path: Path, reduction: Reduction) -> None:
     }
     if reduction.dial is not None:
         content["dial"] = reduction.dial.model_dump(mode="json")
-    seal(path / REDUCTION_JSON, content)
+    return content
+
+
+def parse_reduction(content: dict[str, Any], file: Path) -> Reduction:
+    """And back. `file` is where it comes from, for errors."""
+    sizes = {name: content.get(name) for name in ("hidden_size", "layers", "max_length")}
+    ranges = (_SIZES["hidden_size"], _SIZES["num_hidden_layers"], (_SHORTEST, _SIZES["max_position_embeddings"][1]))
+    for (name, value), (low, high) in zip(sizes.items(), ranges, strict=True):
+        _check_size(file, name, value, low, high)
+    try:
+        settings = parse_settings(str(content.get("method")), content.get("settings"))
+        dial = None if content.get("dial") is None else Dial.model_validate(content["dial"])
+    except AdaplerError as error:
+        raise damaged(file, f"cannot be used: {error}") from error
+    except ValidationError as error:
+        raise damaged(file, f"has operating points that make no sense ({error.errors()[0]['msg']})") from error
+    return Reduction(
+        method=content["method"],
+        settings=settings,
+        model_type=str(content.get("model_type")),
+        dial=dial,
+        **sizes,  # type: ignore[arg-type]
+    )
 
 
 def write_dial(folder: Folder, dial: Dial) -> None:
@@ -113,6 +147,12 @@ def write_dial(folder: Folder, dial: Dial) -> None:
     if folder.reduction is None:
         raise BadModel(f"{folder.path} holds no reduction, so it has no operating points; make one with adapler train")
     reseal(folder.path / REDUCTION_JSON, FORMAT_VERSION, {"dial": dial.model_dump(mode="json")})
+
+
+def report_beside(path: Path) -> dict[str, Any] | None:
+    """The report of the run whose folder this is; None where there is none."""
+    file = path / REPORT_JSON
+    return read_json(file) if file.is_file() else None
 
 
 def _checked(path: Path) -> Folder:
@@ -129,14 +169,20 @@ def _checked(path: Path) -> Folder:
         raise BadModel(f"{path / ADAPTER} makes this a PEFT adapter; merge it into its model (merge_and_unload) and save that")
     reduced = any(os.path.lexists(path / name) for name in (REDUCTION_JSON, REDUCTION_TENSORS))
     reduction = _check_reduction(path) if reduced else None
-    config = _check_config(path, reduction)
+    file = path / CONFIG_JSON
+    config = read_json(file)
+    joint = config.get("model_type") == REDUCED_TYPE
+    if joint:
+        _check_no_pickles(path)
+        config, reduction = _parts(file, config)
+    _check_config(file, config, reduction)
     parameters = 0
     for weights in _weight_files(path):
         header = read_header(path / weights)
         check_numbers(path / weights, header)
         parameters += sum(math.prod(entry["shape"]) for entry in header.values())
     _check_tokenizer(path, config)
-    return Folder(path, config, reduction, parameters)
+    return Folder(path, config, reduction, parameters, joint)
 
 
 def _check_reduction(path: Path) -> Reduction:
@@ -144,24 +190,7 @@ def _check_reduction(path: Path) -> Reduction:
     content = read_sealed(file, FORMAT_VERSION)
     _check_no_pickles(path)
     check_sealed_files(file, content.get("files"), {REDUCTION_TENSORS, CONFIG_JSON})
-    sizes = {name: content.get(name) for name in ("hidden_size", "layers", "max_length")}
-    ranges = (_SIZES["hidden_size"], _SIZES["num_hidden_layers"], (_SHORTEST, _SIZES["max_position_embeddings"][1]))
-    for (name, value), (low, high) in zip(sizes.items(), ranges, strict=True):
-        _check_size(file, name, value, low, high)
-    try:
-        settings = parse_settings(str(content.get("method")), content.get("settings"))
-        dial = None if content.get("dial") is None else Dial.model_validate(content["dial"])
-    except AdaplerError as error:
-        raise damaged(file, f"cannot be used: {error}") from error
-    except ValidationError as error:
-        raise damaged(file, f"has operating points that make no sense ({error.errors()[0]['msg']})") from error
-    reduction = Reduction(
-        method=content["method"],
-        settings=settings,
-        model_type=str(content.get("model_type")),
-        dial=dial,
-        **sizes,  # type: ignore[arg-type]
-    )
+    reduction = parse_reduction(content, file)
     _check_tensors(path / REDUCTION_TENSORS, reduction)
     return reduction
 
@@ -174,9 +203,15 @@ def _check_no_pickles(path: Path) -> None:
             )
 
 
-def _check_config(path: Path, reduction: Reduction | None) -> dict[str, Any]:
-    file = path / CONFIG_JSON
-    config = read_json(file)
+def _parts(file: Path, config: dict[str, Any]) -> tuple[dict[str, Any], Reduction]:
+    """The family's config and the reduction out of a config that holds both."""
+    family, reduction = config.get("backbone"), config.get("reduction")
+    if not isinstance(family, dict) or not isinstance(reduction, dict):
+        raise damaged(file, "does not hold a backbone and a reduction")
+    return family, parse_reduction(reduction, file)
+
+
+def _check_config(file: Path, config: dict[str, Any], reduction: Reduction | None) -> None:
     model_type = config.get("model_type")
     if not isinstance(model_type, str) or model_type not in BACKBONES:
         raise BadModel(f"{file}: model_type {short(model_type)} is not supported; supported: {', '.join(BACKBONES)}")
@@ -187,13 +222,16 @@ def _check_config(path: Path, reduction: Reduction | None) -> dict[str, Any]:
         raise damaged(file, "has an id2label that is not a table of names")
     if labels.keys() != {str(number) for number in range(len(labels))} or len(set(labels.values())) != len(labels):
         raise damaged(file, "has an id2label that skips a number or names two labels alike")
+    thresholds = config.get(THRESHOLDS)
+    if thresholds is not None and not _are_thresholds(thresholds, len(labels)):
+        raise damaged(file, f"has {THRESHOLDS} that are not a probability for each of its labels")
     for name in ("attn_implementation", "_attn_implementation"):
         if "/" in str(config.get(name)):
             raise BadModel(
                 f"{file} asks for the code {short(config[name])} from the hub; adapler runs none. Remove {name} from it"
             )
     if reduction is None:
-        return config
+        return
     made_for = {
         "model_type": reduction.model_type,
         "hidden_size": reduction.hidden_size,
@@ -202,7 +240,6 @@ def _check_config(path: Path, reduction: Reduction | None) -> dict[str, Any]:
     for name, value in made_for.items():
         if config.get(name, value) != value:
             raise damaged(file, f"has {name} {short(config[name])}; the reduction was made for {value!r}")
-    return config
 
 
 def _check_size(file: Path, name: str, value: Any, low: int, high: int) -> None:
@@ -281,3 +318,9 @@ def _weight_files(path: Path) -> list[str]:
         else ""
     )
     raise BadModel(f"{path} has no {WEIGHTS}.{only or ' Write it with save_pretrained.'}")
+
+
+def _are_thresholds(said: object, labels: int) -> bool:
+    if not isinstance(said, list) or len(said) != labels:
+        return False
+    return all(isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1 for value in said)

@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from adapler.data.text import EncodedText
+from adapler.problems import MULTI, THRESHOLD, probabilities
 from adapler.runtimes.base import Answer, Runtime
 
 
@@ -37,6 +37,15 @@ class Prediction:
     windows: int = 1
     """In how many pieces a text past the limit was read. Of several, `scores` are the means, tokens stand end to end, and
     lengths and FLOPs are sums."""
+    thresholds: dict[str, float] | None = None
+    """Of a model that gives any number of labels: from which probability on each."""
+
+    @property
+    def labels(self) -> list[str]:
+        """Every label the text is given: `label`, or, of a model that gives any number, those that reach their threshold."""
+        if self.thresholds is None:
+            return [self.label]
+        return [label for label, least in self.thresholds.items() if self.scores[label] >= least]
 
     @property
     def kept(self) -> list[list[int]]:
@@ -46,7 +55,8 @@ class Prediction:
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON holds it."""
-        return {**asdict(self), "kept": self.kept}
+        several = {} if self.thresholds is None else {"labels": self.labels}
+        return {key: value for key, value in asdict(self).items() if value is not None} | several | {"kept": self.kept}
 
 
 def predictions(
@@ -61,6 +71,9 @@ def predictions(
         np.split(answer.depths, np.cumsum([len(text.ids) for text in batch])[:-1]),
         strict=True,
     )
+    several = runtime.problem_type == MULTI
+    least = runtime.thresholds or [THRESHOLD] * len(runtime.labels)
+    thresholds = dict(zip(runtime.labels, least, strict=True)) if several else None
     for text, row, lengths, depth in rows:
         best, whole = int(row.argmax()), flops_full(len(depth))
         yield Prediction(
@@ -73,6 +86,7 @@ def predictions(
             flops=whole if full else runtime.cost.reduced(len(depth), lengths),
             flops_full=whole,
             truncated=text.truncated,
+            thresholds=thresholds,
         )
 
 
@@ -94,15 +108,5 @@ def combined(parts: Sequence[Prediction]) -> Prediction:
         flops_full=sum(part.flops_full for part in parts),
         truncated=any(part.truncated for part in parts),
         windows=len(parts),
+        thresholds=first.thresholds,
     )
-
-
-def probabilities(logits: NDArray[np.float64], problem_type: str | None) -> NDArray[np.float64]:
-    """As transformers' pipeline: sigmoid for several or a single label, raw values for a regression, else softmax."""
-    if problem_type == "regression":
-        return logits
-    if problem_type == "multi_label_classification" or logits.shape[-1] == 1:
-        return 0.5 * (1 + np.tanh(0.5 * logits))  # the sigmoid, without overflow
-    grown = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    shares: NDArray[np.float64] = grown / grown.sum(axis=-1, keepdims=True)
-    return shares

@@ -15,7 +15,8 @@ from adapler.cli import app
 from adapler.data.text import EncodedText, TextEncoder
 from adapler.dial import measure
 from adapler.errors import BadConfig, BadModel
-from adapler.evaluation.outcome import run, score
+from adapler.evaluation.metrics import score
+from adapler.evaluation.outcome import run
 from adapler.folder import REDUCTION_JSON, check_folder
 from adapler.methods.adapler import AdapLeR
 from tests.tiny import saved_with_answers, tiny_bert, tiny_classifier, tiny_reducer, tiny_texts, tiny_tokenizer

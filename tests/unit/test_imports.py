@@ -17,17 +17,17 @@ PACKAGE = "adapler"
 
 LAYERS = (
     ("errors",),
-    ("registry", "records", "config", "safefile", "points", "timing", "memory"),
+    ("registry", "problems", "records", "config", "safefile", "points", "timing", "memory"),
     ("cost", "methods.settings"),
     ("tokens", "attention", "buckets"),
     ("layout", "data"),
     ("backbones", "methods"),
     ("engine",),
-    ("folder", "hub", "checkpoint"),
+    ("folder", "hub", "checkpoint", "auto"),
     ("report", "training", "evaluation", "dial", "doctor", "runtimes", "export"),
     ("prediction",),
-    ("classifier", "bench"),
-    ("study", "serve", "scale", "demo", "cli", "__main__"),
+    ("classifier", "card", "bench"),
+    ("live", "study", "serve", "scale", "demo", "cli", "__main__"),
 )
 """Lowest first. A module may import from the lines before its own and from its own line; all may import the package itself,
 which holds a version and lazy names."""

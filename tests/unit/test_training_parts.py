@@ -17,7 +17,7 @@ from adapler.data.load import load_dataset, read_split
 from adapler.data.tasks import TASKS
 from adapler.errors import BadConfig, BadInput
 from adapler.evaluation.evaluate import evaluate, paired_bootstrap
-from adapler.evaluation.outcome import class_weights, score
+from adapler.evaluation.metrics import class_weights, score
 from adapler.training.reduce import predictor_rate, steered_phi, threshold_memory, threshold_rate
 from adapler.training.schedule import lambda_of_epoch
 from adapler.training.selection import Point, Selection, choose_point

@@ -17,6 +17,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from adapler.cost import LayerCost, ModelCost
 from adapler.errors import BadModel
+from adapler.problems import THRESHOLDS, Problem, problem_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -75,6 +76,17 @@ class Backbone(ABC):
         """Names of the classes, in the order of the logits."""
         config = self.model.config
         return tuple(str(config.id2label[i]) for i in range(config.num_labels))
+
+    @property
+    def problem(self) -> Problem:
+        """What the logits mean."""
+        return problem_of(self.model.config.problem_type, self.model.config.num_labels)
+
+    @property
+    def thresholds(self) -> tuple[float, ...] | None:
+        """Of a model that gives any number of labels: from which probability on each; None where its config says nothing."""
+        said = getattr(self.model.config, THRESHOLDS, None)
+        return None if said is None else tuple(float(value) for value in said)
 
     @abstractmethod
     def embed(self, ids: Tensor, types: Tensor, position: Tensor) -> Tensor:

@@ -57,11 +57,12 @@ def bench(
     if threads is not None:
         torch.set_num_threads(threads)
     settings = build_config({"data": {"source": data, "text": text, "pair": pair, "label": label}}).data
-    examples, _ = read_split(settings, split, checkpoint.load(folder).backbone.labels)
+    backbone = checkpoint.load(folder).backbone
+    examples, _ = read_split(settings, split, backbone.labels, backbone.problem)
     seen: list[Text] = []
     if calibrate:
         try:
-            seen = read_split(settings, "train", checkpoint.load(folder).backbone.labels)[0].texts[:calibrate]
+            seen = read_split(settings, "train", backbone.labels, backbone.problem)[0].texts[:calibrate]
         except BadInput as error:
             note(f"without a calibrated 8-bit graph: {error}")
     records = run_bench(

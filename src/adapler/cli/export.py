@@ -95,7 +95,7 @@ def _compared(opened: Any, exported: Any, settings: Any, split: str) -> Comparis
     from adapler.runtimes import RUNTIMES
     from adapler.runtimes.torch_packed import TorchPacked
 
-    examples, metric = read_split(settings, split, tuple(exported.labels))
+    examples, metric = read_split(settings, split, tuple(exported.labels), opened.backbone.problem)
     texts = TextEncoder(exported.tokenizer, exported.max_length)(examples.texts)
     runtime = RUNTIMES[exported.runtime](exported, threads=torch.get_num_threads())
     return compare(runtime, TorchPacked(opened.backbone, opened.reducer), texts, examples.labels, metric)
@@ -106,7 +106,7 @@ def _calibration(opened: Any, settings: Any, count: int) -> list[EncodedText]:
     from adapler.data.load import read_split
     from adapler.data.text import TextEncoder
 
-    examples, _ = read_split(settings, "train", opened.backbone.labels)
+    examples, _ = read_split(settings, "train", opened.backbone.labels, opened.backbone.problem)
     return TextEncoder(opened.tokenizer, opened.max_length)(examples.texts[:count])
 
 

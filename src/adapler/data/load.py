@@ -5,43 +5,23 @@ Whatever is wrong with the data is a `BadInput` that names file, line and column
 
 from __future__ import annotations
 
-import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from adapler.config import DataSettings
 from adapler.data.files import format_of, open_table, text_columns
+from adapler.data.labels import Examples, Labelled, is_label, label_keys, label_names, numbered, problem_seen
 from adapler.data.tasks import TASKS, Task
-from adapler.data.text import Text
-from adapler.errors import BadInput, MissingExtra
+from adapler.errors import BadInput, MissingExtra, OtherLabels
+from adapler.problems import METRICS_OF, REGRESSION, SINGLE, Problem
 
 SPLITS = {"train": ("train",), "dev": ("dev", "validation", "valid", "val"), "test": ("test",)}
 DEFAULT_MAX_LENGTH = 128
 _IMBALANCE = 10
-
-Labelled = tuple[str, Text, Any]
-"""Where a row stands (for errors), its text, its label as written."""
-
-
-@dataclass(frozen=True)
-class Examples:
-    """Texts and their label numbers."""
-
-    texts: list[Text]
-    labels: list[int]
-
-    def __len__(self) -> int:
-        return len(self.texts)
-
-    def only(self, indices: Iterable[int]) -> Examples:
-        """The chosen examples, in the order given."""
-        chosen = list(indices)
-        return Examples([self.texts[i] for i in chosen], [self.labels[i] for i in chosen])
 
 
 @dataclass(frozen=True)
@@ -53,21 +33,37 @@ class Dataset:
     dev: Examples
     test: Examples | None
     labels: tuple[str, ...]
+    problem: Problem
     metric: str
     max_length: int
     notes: tuple[str, ...]
     """What the user should know: a carved dev split, duplicates across splits, an imbalance."""
 
 
-def load_dataset(settings: DataSettings, seed: int) -> Dataset:
-    """Read, check and split. The choice of a carved dev split and of `train_limit` depends on `seed` alone."""
+@dataclass(frozen=True)
+class Known:
+    """Labels that a model has already learnt."""
+
+    labels: tuple[str, ...]
+    problem: Problem
+
+
+def load_dataset(settings: DataSettings, seed: int, known: Known | None = None) -> Dataset:
+    """Read, check and split. The choice of a carved dev split and of `train_limit` depends on `seed` alone.
+
+    Labels are numbered as the model that has them `known` does; that the data's are others raises `OtherLabels`.
+    """
     source = Path(settings.source)
     task = TASKS.get(source.name if source.exists() else settings.source)
     rows = {split: list(read()) for split, read in _split_readers(settings, source, task).items()}
     if "train" not in rows:
         raise BadInput(f"{settings.source}: no train split; expected a file named train.csv, train.jsonl, train.parquet ...")
-    values, names = _label_names(rows["train"], task)
-    examples = {split: _numbered(found, values) for split, found in rows.items()}
+    problem = settings.problem or problem_seen(rows["train"], settings.label)
+    if known is None:
+        values, names = label_names(rows["train"], problem, task, settings.label)
+    else:
+        values, names = _known_values(rows["train"], problem, known), known.labels
+    examples = {split: numbered(found, values, problem) for split, found in rows.items()}
     notes: list[str] = []
     train, random = examples["train"], np.random.default_rng(seed)
     if "dev" not in examples:
@@ -87,14 +83,15 @@ def load_dataset(settings: DataSettings, seed: int) -> Dataset:
         dev=examples["dev"],
         test=examples.get("test") if settings.test else None,
         labels=names,
-        metric=settings.metric or (task.metric if task else "accuracy"),
+        problem=problem,
+        metric=settings.metric or (task.metric if task else METRICS_OF[problem][0]),
         max_length=settings.max_length or (task.max_length if task else DEFAULT_MAX_LENGTH),
         notes=tuple(notes),
     )
     return replace(dataset, notes=(*notes, *_oddities(dataset, settings)))
 
 
-def read_split(settings: DataSettings, split: str, names: Sequence[str]) -> tuple[Examples, str]:
+def read_split(settings: DataSettings, split: str, names: Sequence[str], problem: Problem = SINGLE) -> tuple[Examples, str]:
     """One split for a model that knows its labels' names, and the metric of the data. A single file is every split."""
     source = Path(settings.source)
     task = TASKS.get(source.name if source.exists() else settings.source)
@@ -103,10 +100,8 @@ def read_split(settings: DataSettings, split: str, names: Sequence[str]) -> tupl
         split = "train"
     if split not in readers:
         raise BadInput(f"{settings.source}: no {split} split; there are: {', '.join(readers) or 'none'}")
-    numbers = {name: number for number, name in enumerate(names)}
-    numbers |= {str(number): number for number in range(len(names)) if str(number) not in numbers}
-    rows = list(readers[split]())
-    return _numbered(rows, numbers, "the model"), settings.metric or (task.metric if task else "accuracy")
+    metric = settings.metric or (task.metric if task else METRICS_OF[problem][0])
+    return numbered(list(readers[split]()), _values(names), problem, "the model"), metric
 
 
 def read_labelled(settings: DataSettings, path: Path) -> Iterator[Labelled]:
@@ -125,7 +120,7 @@ def read_labelled(settings: DataSettings, path: Path) -> Iterator[Labelled]:
                 if not isinstance(value, str):
                     kind = "null" if value is None else f"{type(value).__name__} {value!r}"
                     raise table.bad(f"column {column!r} holds {kind}, expected a string", place)
-            if label is None or label == "" or label != label or not isinstance(label, str | int | float):
+            if not is_label(label, settings.problem):
                 raise table.bad(f"column {settings.label!r} holds {label!r}, expected a label", place)
             yield f"{table.name} {table.unit} {place}", texts[0] if len(texts) == 1 else (texts[0], texts[1]), label
 
@@ -192,44 +187,21 @@ def _hub_readers(settings: DataSettings, task: Task | None) -> dict[str, Callabl
     return readers
 
 
-def _label_names(train: Sequence[Labelled], task: Task | None) -> tuple[dict[Any, int], tuple[str, ...]]:
-    """Every label of train as written -> its number, and the names in order of number."""
-    if not train:
-        raise BadInput("the train split is empty; expected labelled texts")
-    found = {_label_key(label) for _, _, label in train}
-    numbers = [_as_int(label) for label in found]
-    if all(number is not None for number in numbers):
-        ordered: list[Any] = sorted(found, key=lambda label: _as_int(label) or 0)
-        if task and task.labels and set(numbers) <= set(range(len(task.labels))):
-            return {label: _as_int(label) or 0 for label in ordered}, task.labels
-    else:
-        ordered = sorted(found)
-        if task and set(ordered) <= set(task.labels):
-            return {label: number for number, label in enumerate(task.labels)}, task.labels
-    if len(found) < 2:
-        raise BadInput(f"{train[0][0]} and all other rows have the label {ordered[0]!r}; a classifier needs at least two")
-    return {label: number for number, label in enumerate(ordered)}, tuple(ordered)
+def _values(names: Sequence[str]) -> dict[str, int]:
+    """How data may write the labels of a model: by name, or by number."""
+    numbers = {name: number for number, name in enumerate(names)}
+    return numbers | {str(number): number for number in range(len(names)) if str(number) not in numbers}
 
 
-def _numbered(rows: Sequence[Labelled], values: dict[Any, int], where_known: str = "train") -> Examples:
-    labels = []
-    for where, _, label in rows:
-        key = _label_key(label)
-        if key not in values:
-            raise BadInput(f"{where}: label {label!r} is not known to {where_known}, which has {', '.join(map(str, values))}")
-        labels.append(values[key])
-    return Examples([text for _, text, _ in rows], labels)
-
-
-def _label_key(label: Any) -> str:
-    """Labels are compared as text, so that 1 in one file and "1" in another are the same label."""
-    return str(int(label)) if isinstance(label, float) and label.is_integer() else str(label)
-
-
-def _as_int(label: str) -> int | None:
-    with contextlib.suppress(ValueError):
-        return int(label)
-    return None
+def _known_values(train: Sequence[Labelled], problem: Problem, known: Known) -> dict[str, int]:
+    values = _values(known.labels)
+    if problem != known.problem:
+        raise OtherLabels(f"the data is a {problem} problem, the model's own a {known.problem} problem")
+    if problem != REGRESSION:
+        others = sorted({key for _, _, label in train for key in label_keys(label, problem)} - values.keys())
+        if others:
+            raise OtherLabels(f"the data has the label {others[0]!r}, the model was trained for {', '.join(known.labels)}")
+    return values
 
 
 def _oddities(dataset: Dataset, settings: DataSettings) -> Iterator[str]:
@@ -238,6 +210,8 @@ def _oddities(dataset: Dataset, settings: DataSettings) -> Iterator[str]:
         doubled = 0 if split is None else sum(text in seen for text in split.texts)
         if doubled:
             yield f"{doubled} texts of {name} are in train as well; its score is too good by them"
+    if dataset.problem != SINGLE:
+        return
     counts = Counter(dataset.train.labels)
     most, least = max(counts.values()), min(counts.get(number, 0) for number in range(len(dataset.labels)))
     if most >= _IMBALANCE * max(least, 1) and not settings.class_weights:

@@ -14,7 +14,9 @@ from adapler.config import DataSettings
 from adapler.data.keep import AlwaysKeep, keeper
 from adapler.data.load import read_split
 from adapler.data.text import TextEncoder
-from adapler.evaluation.outcome import METRICS, Outcome, run, score
+from adapler.evaluation.metrics import METRICS, check_metric, score
+from adapler.evaluation.outcome import Outcome, run
+from adapler.problems import REGRESSION, changed
 
 FULL_FOLDER = Path("work") / "full"
 """Where a run folder keeps the phase-1 model."""
@@ -37,8 +39,9 @@ def evaluate(
     `always_keep` names stays, as in `Classifier`.
     """
     opened = checkpoint.load(model, device=device)
-    names = opened.backbone.labels
-    examples, metric = read_split(data, split, names)
+    names, problem = opened.backbone.labels, opened.backbone.problem
+    examples, metric = read_split(data, split, names, problem)
+    check_metric(metric, problem)
     texts = TextEncoder(opened.tokenizer, opened.max_length, keep=keeper(always_keep))(examples.texts)
     labels = np.asarray(examples.labels)
     reduced = run(opened.backbone, opened.reducer, texts)
@@ -57,7 +60,7 @@ def evaluate(
         "tokens_per_layer": np.mean(reduced.lengths, axis=0).round(3).tolist(),
         "truncated": sum(text.truncated for text in texts),
         "against_own_full_length": _loss(metric, labels, reduced, same.predictions),
-        "by_class": _by_class(labels, reduced, same, names),
+        "by_class": [] if problem == REGRESSION else _by_class(labels, reduced, same, names),
         "by_length": _by_length(metric, labels, reduced, same),
     }
     if against is not None:
@@ -68,19 +71,19 @@ def evaluate(
     return report
 
 
-def _loss(metric: str, labels: NDArray[np.int64], reduced: Outcome, full: NDArray[np.int64]) -> dict[str, Any]:
+def _loss(metric: str, labels: NDArray[Any], reduced: Outcome, full: NDArray[Any]) -> dict[str, Any]:
     low, high = paired_bootstrap(metric, labels, full, reduced.predictions)
     whole = score(metric, labels, full)
     return {
         "score_full": whole,
         "loss_points": 100 * (whole - score(metric, labels, reduced.predictions)),
         "loss_points_95": [low, high],
-        "answers_changed": int((full != reduced.predictions).sum()),
+        "answers_changed": int(changed(full, reduced.predictions).sum()),
     }
 
 
 def paired_bootstrap(
-    metric: str, labels: NDArray[np.int64], full: NDArray[np.int64], reduced: NDArray[np.int64], seed: int = 0
+    metric: str, labels: NDArray[Any], full: NDArray[Any], reduced: NDArray[Any], seed: int = 0
 ) -> tuple[float, float]:
     """95% interval of the loss in points, resampling texts; both models see the same resample."""
     random = np.random.default_rng(seed)
@@ -93,25 +96,29 @@ def paired_bootstrap(
     return float(low), float(high)
 
 
-def _by_class(labels: NDArray[np.int64], reduced: Outcome, same: Outcome, names: Sequence[str]) -> list[dict[str, Any]]:
+def _by_class(labels: NDArray[Any], reduced: Outcome, same: Outcome, names: Sequence[str]) -> list[dict[str, Any]]:
     """Share of each class found, reduced and at full length, and how much of its FLOPs it saves in tokens."""
     rows = []
     for number, name in enumerate(names):
-        of_class = labels == number
+        of_class = labels[:, number] == 1 if labels.ndim > 1 else labels == number
         if of_class.any():
             rows.append(
                 {
                     "label": name,
                     "n": int(of_class.sum()),
-                    "recall": float((reduced.predictions[of_class] == number).mean()),
-                    "recall_full": float((same.predictions[of_class] == number).mean()),
+                    "recall": _recall(reduced.predictions[of_class], number),
+                    "recall_full": _recall(same.predictions[of_class], number),
                     "tokens_kept": _kept_share(reduced, np.flatnonzero(of_class)),
                 }
             )
     return rows
 
 
-def _by_length(metric: str, labels: NDArray[np.int64], reduced: Outcome, same: Outcome) -> list[dict[str, Any]]:
+def _recall(answers: NDArray[Any], number: int) -> float:
+    return float((answers[:, number] if answers.ndim > 1 else answers == number).mean())
+
+
+def _by_length(metric: str, labels: NDArray[Any], reduced: Outcome, same: Outcome) -> list[dict[str, Any]]:
     """The same for tenths of the texts by length, shortest first."""
     rows = []
     for tenth in np.array_split(np.argsort(reduced.counts, kind="stable"), _DECILES):

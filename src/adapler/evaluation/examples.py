@@ -23,7 +23,6 @@ class Story:
     """Per layer and token: its contribution as the layer's predictor saw it; None for a token gone before."""
     kept: list[list[int]]
     """Per layer, positions of the tokens that entered it."""
-    predicted: int
 
 
 @torch.no_grad()
@@ -33,7 +32,7 @@ def stories(backbone: Backbone, reducer: Reducer, texts: Sequence[EncodedText]) 
         return []
     backbone.model.eval()
     tokens, counts = pack(backbone, texts, backbone.model.device)
-    logits, trace = encode(backbone, tokens, reducer)
+    _, trace = encode(backbone, tokens, reducer)
     scores: list[list[list[float | None]]] = [[] for _ in texts]
     for step in trace.steps:
         layer = zip(step.layout.per_text(step.decision.score), step.layout.per_text(step.position), strict=True)
@@ -48,19 +47,18 @@ def stories(backbone: Backbone, reducer: Reducer, texts: Sequence[EncodedText]) 
             tokens=text.tokens,
             scores=scores[index],
             kept=[torch.nonzero(depths[index] > layer).squeeze(-1).tolist() for layer in range(len(trace.lengths))],
-            predicted=int(logits[index].argmax()),
         )
         for index, text in enumerate(texts)
     ]
 
 
-def story_dict(story: Story, label: int, full: int, names: Sequence[str]) -> dict[str, Any]:
+def story_dict(story: Story, label: str, predicted: str, predicted_full: str) -> dict[str, Any]:
     """A story with what it should have been, what the full-length model said, and what was said: as JSON holds it."""
     return {
         "tokens": story.tokens,
         "scores": story.scores,
         "kept": story.kept,
-        "label": names[label],
-        "predicted": names[story.predicted],
-        "predicted_full": names[full],
+        "label": label,
+        "predicted": predicted,
+        "predicted_full": predicted_full,
     }

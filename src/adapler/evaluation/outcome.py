@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from adapler.backbones.base import Backbone
 from adapler.cost import Speedups, authors_lengths, authors_speedup, speedups
 from adapler.data.text import EncodedText, budget_batches
 from adapler.engine import encode, model_cost, pack
-from adapler.errors import UnknownName
 from adapler.methods.base import Reducer
+from adapler.problems import Problem, answers
 from adapler.tokens import Trace
 
 EVALUATION_BUDGET = 4096
@@ -31,11 +31,14 @@ class Outcome:
     lengths: list[list[int]]
     """Per layer, tokens that entered it."""
     speedups: Speedups
+    problem: Problem
+    thresholds: tuple[float, ...] | None
+    """Of a model that gives several labels: from which probability on each."""
 
     @property
-    def predictions(self) -> NDArray[np.int64]:
-        """The likeliest label of each text."""
-        return np.asarray(self.logits.argmax(axis=-1), dtype=np.int64)
+    def predictions(self) -> NDArray[Any]:
+        """What the model answers: label numbers, 0 and 1 for every label, or quantities."""
+        return answers(self.logits, self.problem, self.thresholds)
 
 
 @torch.no_grad()
@@ -65,7 +68,8 @@ def run(backbone: Backbone, reducer: Reducer | None, texts: Sequence[EncodedText
     backbone.model.train(training)
     stacked = np.stack([row for row in logits if row is not None])
     by_authors = authors_speedup(authors, stacked.argmax(-1).tolist()) if authors[0] else None
-    return Outcome(stacked, counts, lengths, speedups(model_cost(backbone, reducer), counts, lengths, fed, by_authors))
+    saved = speedups(model_cost(backbone, reducer), counts, lengths, fed, by_authors)
+    return Outcome(stacked, counts, lengths, saved, backbone.problem, backbone.thresholds)
 
 
 def _authors_rows(trace: Trace, last_eta: float) -> list[list[int]]:
@@ -76,43 +80,3 @@ def _authors_rows(trace: Trace, last_eta: float) -> list[list[int]]:
         for text, row in enumerate(rows):
             scores[text].append(row.tolist())
     return [authors_lengths(per_layer, last_eta) for per_layer in scores]
-
-
-def accuracy(labels: NDArray[np.int64], predictions: NDArray[np.int64]) -> float:
-    """Share of right answers."""
-    return float((labels == predictions).mean())
-
-
-def f1(labels: NDArray[np.int64], predictions: NDArray[np.int64]) -> float:
-    """F1 of label 1 for two labels, else the mean over labels."""
-    from sklearn.metrics import f1_score
-
-    binary = int(labels.max(initial=0)) <= 1 and int(predictions.max(initial=0)) <= 1
-    return float(f1_score(labels, predictions, average="binary" if binary else "macro", zero_division=0))
-
-
-def matthews(labels: NDArray[np.int64], predictions: NDArray[np.int64]) -> float:
-    """Matthews correlation."""
-    from sklearn.metrics import matthews_corrcoef
-
-    return float(matthews_corrcoef(labels, predictions))
-
-
-METRICS: dict[str, Callable[[NDArray[np.int64], NDArray[np.int64]], float]] = {
-    "accuracy": accuracy,
-    "f1": f1,
-    "matthews": matthews,
-}
-
-
-def score(metric: str, labels: Sequence[int] | NDArray[np.int64], predictions: NDArray[np.int64]) -> float:
-    """A metric by name, between -1 and 1."""
-    if metric not in METRICS:
-        raise UnknownName(f"no metric {metric!r}; known: {', '.join(METRICS)}")
-    return METRICS[metric](np.asarray(labels, dtype=np.int64), predictions)
-
-
-def class_weights(labels: Sequence[int], count: int) -> Tensor:
-    """Inverse class frequencies, 1 on average over the examples."""
-    found = np.bincount(np.asarray(labels), minlength=count).astype(np.float64)
-    return torch.tensor(len(labels) / (count * np.maximum(found, 1)), dtype=torch.float32)

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
 import torch
 
 from adapler.data.text import EncodedText
 from adapler.errors import GateMissed
-from adapler.evaluation.outcome import score
+from adapler.evaluation.metrics import score
+from adapler.problems import Label, answers, changed, problem_of
 from adapler.runtimes.base import Runtime, all_logits
 from adapler.timing import Timing, race
 
@@ -57,10 +57,13 @@ class Comparison:
 
 
 def compare(
-    exported: Runtime, original: Runtime, texts: Sequence[EncodedText], labels: Sequence[int], metric: str
+    exported: Runtime, original: Runtime, texts: Sequence[EncodedText], labels: Sequence[Label], metric: str
 ) -> Comparison:
     """Score and time both. `exported` must have been opened with as many threads as torch uses."""
-    ours, theirs = (all_logits(runtime, texts).argmax(axis=-1) for runtime in (exported, original))
+    ours, theirs = (
+        answers(all_logits(runtime, texts), problem_of(runtime.problem_type, len(runtime.labels)), runtime.thresholds)
+        for runtime in (exported, original)
+    )
     timings: dict[str, Timing] = race(
         {
             "exported": lambda: all_logits(exported, texts),
@@ -71,9 +74,9 @@ def compare(
     return Comparison(
         n=len(texts),
         metric=metric,
-        score=score(metric, labels, ours.astype(np.int64)),
-        score_torch=score(metric, labels, theirs.astype(np.int64)),
-        answers_changed=int((ours != theirs).sum()),
+        score=score(metric, labels, ours),
+        score_torch=score(metric, labels, theirs),
+        answers_changed=int(changed(ours, theirs).sum()),
         texts_per_second=mine.rate(len(texts)),
         texts_per_second_torch=its.rate(len(texts)),
         spread=mine.spread,

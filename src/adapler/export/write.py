@@ -43,6 +43,7 @@ def export(
             tokenizer=PlainTokenizer.of(opened.tokenizer),
             cost=model_cost(opened.backbone, opened.reducer),
             dial=opened.dial,
+            thresholds=None if opened.backbone.thresholds is None else list(opened.backbone.thresholds),
         )
         exported.model.write_bytes(content)
         seal_exported(exported)

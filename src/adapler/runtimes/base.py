@@ -48,6 +48,8 @@ class Runtime(ABC):
     """FLOPs, the reduction's own work included."""
     longest: int
     """Tokens of the longest text the model's positions reach."""
+    thresholds: Sequence[float] | None = None
+    """Of a model that gives any number of labels: from which probability on it gives each; None for a half."""
 
     def budget(self, tokens: int | None = None, *, reduced: bool = True) -> int:
         """Tokens a batch should hold for this model, where there are so many `tokens` to run in all."""

@@ -37,6 +37,7 @@ class _Manifest(BaseModel):
     split_special_tokens: bool
     cost: dict[str, Any]
     dial: dict[str, Any] | None = None
+    thresholds: list[float] | None = None
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,8 @@ class Exported:
     cost: ModelCost
     dial: Dial | None = None
     """Operating points of the model it was exported from."""
+    thresholds: list[float] | None = None
+    """Of a model that gives any number of labels: from which probability on each."""
 
     @property
     def model(self) -> Path:
@@ -94,6 +97,7 @@ def seal_exported(exported: Exported) -> None:
         split_special_tokens=tokenizer.split_special_tokens,
         cost=asdict(exported.cost),
         dial=None if exported.dial is None else exported.dial.model_dump(mode="json"),
+        thresholds=exported.thresholds,
     )
     seal(exported.path / EXPORT_JSON, {"format_version": FORMAT_VERSION, **said.model_dump()})
 
@@ -132,7 +136,14 @@ def _checked(path: Path) -> Exported:
         tokenizer=tokenizer,
         cost=cost,
         dial=dial,
+        thresholds=_thresholds(manifest, said),
     )
+
+
+def _thresholds(manifest: Path, said: _Manifest) -> list[float] | None:
+    if said.thresholds is not None and len(said.thresholds) != len(said.labels):
+        raise damaged(manifest, f"has {len(said.thresholds)} thresholds for {len(said.labels)} labels")
+    return said.thresholds
 
 
 def _cost(content: dict[str, Any]) -> ModelCost:

@@ -37,6 +37,7 @@ class OnnxFloat(Runtime):
                 f"{exported.path} was exported for {exported.runtime!r}, not {self.name!r}; open it with that runtime"
             )
         self.labels = exported.labels
+        self.thresholds = exported.thresholds
         self.layers = len(exported.cost.layers)
         self.cost = exported.cost
         self.longest = exported.longest

@@ -35,6 +35,7 @@ class TorchPacked(Runtime):
         self.model = self.backbone.model.to(self.device).eval()
         self.reducer = None if reducer is None else reducer.to(self.device).eval()
         self.labels = list(self.backbone.labels)
+        self.thresholds = self.backbone.thresholds
         self.layers = len(self.backbone.blocks)
         self.cost = model_cost(self.backbone, self.reducer)
         self.longest = self.backbone.max_length

@@ -13,7 +13,8 @@ import torch
 
 from adapler.dial import GRID
 from adapler.errors import BadInput, MissingExtra
-from adapler.evaluation.outcome import run, score
+from adapler.evaluation.metrics import score
+from adapler.evaluation.outcome import run
 from adapler.records import Record, write_records
 from adapler.study.paper import NAMES
 from adapler.study.places import CELL_FILE, PLAN_FILE, cell_done, cell_folder, read_results

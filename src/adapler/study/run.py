@@ -22,7 +22,9 @@ from adapler.data.load import load_dataset, read_split
 from adapler.data.text import EncodedText, TextEncoder
 from adapler.engine import model_cost
 from adapler.errors import BadConfig
-from adapler.evaluation.outcome import Outcome, run, score
+from adapler.evaluation.metrics import score
+from adapler.evaluation.outcome import Outcome, run
+from adapler.problems import Label
 from adapler.records import Record, write_records
 from adapler.study.places import CELL_FILE, PLAN_FILE, cell_done, cell_folder, record_file
 from adapler.study.plan import STATIC, Cell, Plan, cells
@@ -128,9 +130,9 @@ def opened(out: Path, cell: Cell) -> checkpoint.Checkpoint:
     return checkpoint.load(cell_folder(out, cell) / ("model" if cell.method in STATIC else "run"))
 
 
-def test_texts(plan: Plan, cell: Cell, model: checkpoint.Checkpoint, limit: int) -> tuple[list[EncodedText], list[int]]:
+def test_texts(plan: Plan, cell: Cell, model: checkpoint.Checkpoint, limit: int) -> tuple[list[EncodedText], list[Label]]:
     """The test split as token ids, cut to `limit` tokens, and its labels."""
-    examples, _ = read_split(cell.config.data, "test", model.backbone.labels)
+    examples, _ = read_split(cell.config.data, "test", model.backbone.labels, model.backbone.problem)
     chosen = examples.only(range(min(len(examples), plan.test_limit or len(examples))))
     return TextEncoder(model.tokenizer, limit)(chosen.texts), chosen.labels
 
@@ -183,7 +185,7 @@ def _record(plan: Plan, out: Path, own: list[Cell]) -> Record:
 def _words_record(plan: Plan, out: Path, cell: Cell) -> Record:
     """The bag of words on the same examples."""
     train = load_dataset(cell.config.data, cell.seed)
-    examples, metric = read_split(cell.config.data, "test", train.labels)
+    examples, metric = read_split(cell.config.data, "test", train.labels, train.problem)
     test = examples.only(range(min(len(examples), plan.test_limit or len(examples))))
     reached = score(metric, test.labels, bag_of_words(train.train.texts, train.train.labels, test.texts))
     full = _full_score(out, cell)

@@ -8,9 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapler.data.text import Text
+from adapler.problems import Label
 
 
-def bag_of_words(texts: Sequence[Text], labels: Sequence[int], asked: Sequence[Text]) -> NDArray[np.int64]:
+def bag_of_words(texts: Sequence[Text], labels: Sequence[Label], asked: Sequence[Text]) -> NDArray[np.int64]:
     """Answers of word and word-pair counts under logistic regression, learnt from `texts`; a pair is read as one text."""
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.linear_model import LogisticRegression

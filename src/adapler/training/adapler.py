@@ -51,7 +51,8 @@ class AdapLeRRecipe(Recipe):
         finetune.load_epoch(best[-1])
         teacher = teach(backbone, prepared.train) if config.steer.distill > 0 or config.steer.hint > 0 else None
         if config.reduce.start == "pretrained":
-            fresh, _ = load_backbone(config.model, prepared.dataset.labels, config.run.seed, device)
+            problem = prepared.dataset.problem
+            fresh, _ = load_backbone(config.model, prepared.dataset.labels, config.run.seed, device, problem)
             backbone.model.load_state_dict(fresh.model.state_dict())
         torch.manual_seed(config.run.seed)
         reducer = AdapLeR.for_backbone(backbone).to(device)

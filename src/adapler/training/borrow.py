@@ -20,7 +20,7 @@ def same_finetuning(one: TrainConfig, other: TrainConfig) -> bool:
 
     def of(config: TrainConfig) -> tuple[object, ...]:
         run = config.run
-        return config.model, config.data, config.finetune, run.seed, run.precision, run.accumulate, run.device
+        return config.model, config.head, config.data, config.finetune, run.seed, run.precision, run.accumulate, run.device
 
     return of(one) == of(other)
 

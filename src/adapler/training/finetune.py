@@ -11,7 +11,8 @@ from torch import Tensor
 from adapler.config import FinetuneSettings, RunSettings
 from adapler.data.batches import epoch_batches
 from adapler.engine import encode, pack
-from adapler.evaluation.outcome import run, score
+from adapler.evaluation.metrics import score
+from adapler.evaluation.outcome import run
 from adapler.methods.losses import label_loss
 from adapler.training import optim
 from adapler.training.optimizer_state import load_optimizer_tensors, optimizer_tensors, set_rates
@@ -42,7 +43,7 @@ class Finetune(Phase):
         self.seed, self.accumulate = run_settings.seed, run_settings.accumulate
         self.precision = run_settings.precision
         self.class_weights = class_weights
-        self.epochs = settings.epochs
+        self.epochs = 0 if prepared.trained else settings.epochs
         self.model = prepared.backbone.model
         self.labels = torch.tensor(prepared.dataset.train.labels, device=self.model.device)
         self.lengths = [len(text.ids) for text in prepared.train]
@@ -75,6 +76,10 @@ class Finetune(Phase):
         self.updates += 1
         self.losses.append(loss)
         return loss
+
+    def take_as_it_is(self) -> None:
+        """The model came fine-tuned: what it is now stands for the only epoch."""
+        self.finish_epoch(0)
 
     def finish_epoch(self, epoch: int) -> None:
         dataset = self.prepared.dataset

@@ -14,15 +14,17 @@ from numpy.typing import NDArray
 from adapler import checkpoint
 from adapler.backbones.base import Backbone
 from adapler.config import TrainConfig
-from adapler.data.load import Examples
+from adapler.data.labels import Examples
 from adapler.data.text import EncodedText
 from adapler.dial import measure
 from adapler.evaluation.evaluate import FULL_FOLDER
 from adapler.evaluation.examples import stories, story_dict
-from adapler.evaluation.outcome import run, score
-from adapler.folder import REDUCTION_JSON
+from adapler.evaluation.metrics import score
+from adapler.evaluation.outcome import run
+from adapler.folder import REDUCTION_JSON, REPORT_JSON
 from adapler.methods.base import Reducer
 from adapler.points import Dial
+from adapler.problems import Label, changed, named
 from adapler.records import commit, machine, today, versions
 from adapler.report.page import write_report
 from adapler.training.finetune import Finetune
@@ -30,7 +32,7 @@ from adapler.training.reducing import Given, Reducing
 from adapler.training.selection import Point, choose_point
 from adapler.training.setup import Prepared
 
-REPORT_FILE = "report.json"
+REPORT_FILE = REPORT_JSON
 REPORT_PAGE = "report.html"
 WORK = "work"
 FARTHEST = 1.5
@@ -89,7 +91,7 @@ def finish(given: Given, out: Path, finetune: Finetune, reduced: Reducing) -> No
         "splits": {name: {**vars(result), "loss_points": result.loss_points} for name, result in results.items()},
         "curve": curve,
         "history": session.history,
-        "notes": list(dataset.notes),
+        "notes": list(prepared.notes),
         "config": config.model_dump(),
         "machine": machine(),
         "threads": torch.get_num_threads(),
@@ -139,16 +141,16 @@ def _settle(
     return chosen, dial.rescaled(chosen.scale), curve
 
 
-def _examples(prepared: Prepared, reducer: Reducer, full: NDArray[np.int64]) -> dict[str, list[dict[str, Any]]]:
+def _examples(prepared: Prepared, reducer: Reducer, full: NDArray[Any]) -> dict[str, list[dict[str, Any]]]:
     """Dev texts as they went through the layers: the first ones, and ones that removal alone got wrong."""
     dataset = prepared.dataset
     reduced = run(prepared.backbone, reducer, prepared.dev).predictions
     labels = np.asarray(dataset.dev.labels)
-    spoilt = np.flatnonzero((full == labels) & (reduced != labels))
+    spoilt = np.flatnonzero(~changed(full, labels) & changed(reduced, labels))
     chosen = {"sample": range(min(EXAMPLES, len(labels))), "errors_by_removal": spoilt[:EXAMPLES].tolist()}
     return {
         kind: [
-            story_dict(story, int(labels[index]), int(full[index]), dataset.labels)
+            story_dict(story, *(named(said[index], dataset.labels, dataset.problem) for said in (labels, reduced, full)))
             for index, story in zip(
                 indices, stories(prepared.backbone, reducer, [prepared.dev[i] for i in indices]), strict=True
             )
@@ -172,8 +174,8 @@ def _result(
     backbone: Backbone,
     reducer: Reducer,
     texts: list[EncodedText],
-    labels: list[int],
-    full: NDArray[np.int64],
+    labels: list[Label],
+    full: NDArray[Any],
 ) -> SplitResult:
     outcome = run(backbone, reducer, texts)
     return SplitResult(

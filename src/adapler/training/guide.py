@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from adapler.backbones.base import Backbone
 from adapler.data.text import EncodedText, budget_batches
 from adapler.engine import Want, encode, pack
+from adapler.methods.losses import label_losses
+from adapler.problems import Label
 from adapler.training.saliency import BATCH_TOKENS
 
 
@@ -30,7 +31,7 @@ class Guide:
         return self.importance[site].to(text.device)[start[text] + position]
 
 
-def guide_scores(backbone: Backbone, sites: Sequence[int], texts: Sequence[EncodedText], labels: Sequence[int]) -> Guide:
+def guide_scores(backbone: Backbone, sites: Sequence[int], texts: Sequence[EncodedText], labels: Sequence[Label]) -> Guide:
     """|gradient of the loss at a late layer's output . what the layers since the site added to the token|."""
     late = 2 * len(backbone.blocks) // 3 + 1  # the output of layer 8 of 12, 4 of 6, counted from 0
     counts = [len(text.ids) for text in texts]
@@ -43,7 +44,7 @@ def guide_scores(backbone: Backbone, sites: Sequence[int], texts: Sequence[Encod
         tokens, _ = pack(backbone, [texts[index] for index in batch], backbone.model.device)
         logits, trace = encode(backbone, tokens, want=Want(hidden=True))
         gold = torch.tensor([labels[index] for index in batch], device=logits.device)
-        (gradient,) = torch.autograd.grad(F.cross_entropy(logits, gold, reduction="sum"), trace.hidden[late])
+        (gradient,) = torch.autograd.grad(label_losses(logits, gold).sum(), trace.hidden[late])
         for site in sites:
             change = trace.hidden[late].detach() - trace.hidden[site].detach()
             values = (gradient * change).sum(dim=-1).abs()

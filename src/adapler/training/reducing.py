@@ -15,7 +15,8 @@ from torch import Tensor
 
 from adapler.config import TrainConfig
 from adapler.data.batches import epoch_batches
-from adapler.evaluation.outcome import Outcome, run, score
+from adapler.evaluation.metrics import score
+from adapler.evaluation.outcome import Outcome, run
 from adapler.methods.base import Reducer
 from adapler.training import optim
 from adapler.training.finetune import MODEL, grouped

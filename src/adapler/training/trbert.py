@@ -12,6 +12,7 @@ from torch import Tensor
 from adapler.config import TrainConfig
 from adapler.data.text import EncodedText
 from adapler.engine import encode, pack
+from adapler.methods.losses import answer_distances, label_losses
 from adapler.methods.trbert import TrBert
 from adapler.tokens import Step, Tokens, Trace
 from adapler.training import optim
@@ -121,8 +122,8 @@ class Policy(_Rewarded):
             parameter.requires_grad_(False)  # nothing to remember for a network that does not learn
         for batch in filter(None, map(self.session.processes.own, batches)):
             logits, trace, counts = self.draw(batch)
-            labels = self.labels[batch].repeat(self.settings.copies)
-            losses = F.cross_entropy(logits, labels, reduction="none")
+            labels = torch.cat([self.labels[batch]] * self.settings.copies)
+            losses = label_losses(logits, labels)
             (self.policy_loss(losses, trace, counts) * (len(batch) / count)).backward()
             loss += float(losses.mean()) * len(batch) / count
         for parameter, before in wanted:
@@ -160,8 +161,8 @@ class Joint(_Rewarded):
         for batch in filter(None, map(self.session.processes.own, batches)):
             with autocast(self.model.device, self.run_settings.precision):
                 logits, trace, counts = self.draw(batch)
-            wanted = self.teacher.logits[batch].to(logits.device).softmax(dim=-1).repeat(self.settings.copies, 1)
-            losses = F.cross_entropy(logits, wanted, reduction="none")
+            wanted = self.teacher.logits[batch].to(logits.device).repeat(self.settings.copies, 1)
+            losses = answer_distances(logits, wanted, self.teacher.problem)
             whole = losses.mean() + self.policy_loss(losses, trace, counts)
             (whole * (len(batch) / count)).backward()
             loss += float(losses.detach().mean()) * len(batch) / count

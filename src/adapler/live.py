@@ -1,0 +1,181 @@
+"""Models and data that live in memory: a transformers classifier reduced in one call, and an estimator as in scikit-learn.
+
+classifier = adapler.reduce(model, tokenizer, (texts, labels), target_speedup=3)
+estimator = adapler.Estimator(target_speedup=3).fit(texts, labels)
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+
+from adapler.checkpoint import quiet
+from adapler.classifier import Classifier
+from adapler.config import build_config
+from adapler.data.files import PAIR_COLUMN, TEXT_COLUMN
+from adapler.data.load import SPLITS
+from adapler.data.text import Text, as_text
+from adapler.errors import BadConfig, BadInput, BadModel
+from adapler.problems import MULTI, REGRESSION
+from adapler.training.run import GIVEN, train
+from adapler.training.session import Progress
+
+Many = Sequence[Any] | NDArray[Any]
+Split = tuple[Many, Many]
+"""Texts (or pairs) and their labels."""
+
+
+def reduce(
+    model: Any,
+    tokenizer: Any,
+    data: str | Path | Split | Mapping[str, Split],
+    *,
+    out: str | Path | None = None,
+    target_speedup: float | None = None,
+    max_loss: float | None = None,
+    settings: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
+) -> Classifier:
+    """A faster classifier out of a transformers model; what it loses is measured against that model, which is left as it is.
+
+    `data` is what `adapler train --data` takes, or texts and labels, or those by split (`train`, `dev`, `test`). A model that
+    is trained for the data's labels skips phase 1. `settings` are training's, nested. The run and its report stay in `out`
+    where one is given, and go on there after an interruption.
+    """
+    with _folder(out) as run:
+        given = run / GIVEN
+        with quiet():
+            model.save_pretrained(given / "model")
+            tokenizer.save_pretrained(given / "model")
+        source = str(data) if isinstance(data, str | Path) else str(_written(data, given / "data"))
+        steer = {"target_speedup": target_speedup, "max_loss": max_loss}
+        asked = {
+            "model": str(given / "model"),
+            "data": {"source": source},
+            "steer": {key: value for key, value in steer.items() if value is not None},
+        }
+        train(build_config(settings or {}, asked), run, progress)
+        return Classifier.from_pretrained(run)
+
+
+class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Three phases behind `fit`, `predict` and `predict_proba`, for people with arrays of texts and labels."""
+
+    def __init__(
+        self,
+        model: str = "minilm",
+        target_speedup: float | None = None,
+        max_loss: float | None = None,
+        settings: Mapping[str, Any] | None = None,
+        out: str | Path | None = None,
+        seed: int = 0,
+    ) -> None:
+        """`settings` are training's, nested: `{"finetune": {"epochs": 2}}`. The run stays in `out`, where one is given."""
+        self.model = model
+        self.target_speedup = target_speedup
+        self.max_loss = max_loss
+        self.settings = settings
+        self.out = out
+        self.seed = seed
+
+    def fit(self, X: Many, y: Many) -> Estimator:  # noqa: N803 (scikit-learn's name)
+        """Learn from texts (or pairs) and their labels; a tenth of them is set aside to choose by."""
+        with _folder(self.out) as run:
+            steer = {"target_speedup": self.target_speedup, "max_loss": self.max_loss}
+            asked = {
+                "model": self.model,
+                "data": {"source": str(_written((X, y), run / GIVEN / "data"))},
+                "steer": {key: value for key, value in steer.items() if value is not None},
+                "run": {"seed": self.seed},
+            }
+            self.report_ = train(build_config(self.settings or {}, asked), run)
+            self.classifier_ = Classifier.from_pretrained(run)
+        matrix = _columns(y)
+        kinds = {} if matrix else {str(label): label for label in np.asarray(y, dtype=object).tolist() if np.isscalar(label)}
+        names = range(matrix) if matrix else [kinds.get(label, label) for label in self.classifier_.labels]
+        self.classes_ = np.asarray(list(names))
+        return self
+
+    def predict(self, X: Many) -> NDArray[Any]:  # noqa: N803
+        """The label of each text; of several labels a 0 and 1 for each (texts, labels); a quantity as it is."""
+        answers = self._fitted(X)
+        problem = self.classifier_.runtime.problem_type
+        if problem == REGRESSION:
+            return np.asarray([answer.score for answer in answers])
+        if problem == MULTI:
+            return np.asarray([[int(str(label) in answer.labels) for label in self.classes_] for answer in answers])
+        numbers = [self.classifier_.labels.index(answer.label) for answer in answers]
+        return np.asarray(self.classes_[numbers])
+
+    def predict_proba(self, X: Many) -> NDArray[np.float64]:  # noqa: N803
+        """Probability of every label: (texts, labels), in the order of `classes_`."""
+        return np.asarray([[answer.scores.get(str(label), 0.0) for label in self.classes_] for answer in self._fitted(X)])
+
+    def _fitted(self, texts: Many) -> Any:
+        if not hasattr(self, "classifier_"):
+            raise BadModel("the estimator has learnt nothing yet; call fit first")
+        return self.classifier_([as_text(_plain(text), index) for index, text in enumerate(texts)])
+
+
+@contextmanager
+def _folder(out: str | Path | None) -> Iterator[Path]:
+    """The run's folder, or one that is removed in the end."""
+    if out is not None:
+        yield Path(out)
+        return
+    made = Path(tempfile.mkdtemp(prefix="adapler-"))
+    try:
+        yield made
+    finally:
+        shutil.rmtree(made, ignore_errors=True)  # the classifier has read its weights
+
+
+def _written(data: Split | Mapping[str, Split], folder: Path) -> Path:
+    """Data in memory as a folder of splits, which a run can come back to."""
+    splits: Mapping[str, Split] = data if isinstance(data, Mapping) else {"train": data}
+    known = {name for names in SPLITS.values() for name in names}
+    unknown = sorted(set(splits) - known)
+    if unknown:
+        raise BadConfig(f"no split {unknown[0]!r}; splits are {', '.join(SPLITS)}")
+    folder.mkdir(parents=True, exist_ok=True)
+    for split, (texts, labels) in splits.items():
+        if len(texts) != len(labels):
+            raise BadInput(f"{split}: {len(texts)} texts and {len(labels)} labels; every text needs one")
+        if _columns(labels):
+            labels = [np.flatnonzero(row).tolist() for row in np.asarray(labels)]
+        with (folder / f"{split}.jsonl").open("w", encoding="utf-8") as stream:
+            for index, (text, label) in enumerate(zip(texts, labels, strict=True)):
+                stream.write(json.dumps(_row(as_text(_plain(text), index), label)) + "\n")
+    return folder
+
+
+def _row(text: Text, label: Any) -> dict[str, Any]:
+    value = label.tolist() if isinstance(label, np.generic | np.ndarray) else label
+    said = [str(each) for each in value] if isinstance(value, list | tuple | set) else value
+    if isinstance(text, str):
+        return {TEXT_COLUMN: text, "label": said}
+    return {TEXT_COLUMN: text[0], PAIR_COLUMN: text[1], "label": said}
+
+
+def _columns(labels: Many) -> int:
+    """How many labels a table of 0 and 1 has, as scikit-learn writes several; 0 for labels of another kind."""
+    table = labels if isinstance(labels, np.ndarray) else None
+    return int(table.shape[1]) if table is not None and table.ndim == 2 and np.isin(table, (0, 1)).all() else 0
+
+
+def _plain(text: Any) -> Any:
+    """A text out of an array is a string still; a row of two is a pair."""
+    if isinstance(text, np.str_):
+        return str(text)
+    if isinstance(text, list | np.ndarray) and len(text) == 2:
+        return str(text[0]), str(text[1])
+    return text
