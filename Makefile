@@ -6,6 +6,7 @@ PYTHON ?= $(shell for p in python3.11 python3; do $$p -c '' 2>/dev/null && echo 
 TORCH_INDEX ?=
 
 VENV := .venv
+LOWEST := .venv-lowest
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check install --quiet
 TORCH := $(shell grep '^torch==' constraints.txt)
@@ -14,13 +15,16 @@ LONG := 300
 DEMO := runs/demo
 
 .DEFAULT_GOAL := help
-.PHONY: demo test check bench prove tables clean help
+.PHONY: demo test test-lowest check bench prove tables clean help
 
 demo: $(VENV)/.demo  ## train a small reduced classifier and show what it keeps
 	$(PY) -m adapler.demo
 
 test: check  ## check, then every test
 	env -u OMP_NUM_THREADS $(PY) -m pytest
+
+test-lowest: $(LOWEST)/.installed  ## every test with the oldest versions that pyproject.toml admits
+	env -u OMP_NUM_THREADS $(LOWEST)/bin/python -m pytest
 
 check: $(VENV)/.installed  ## lint, format, types, tables; lists long files
 	$(PY) -m ruff check $(CODE)
@@ -46,7 +50,7 @@ clean:  ## remove builds and caches (rm -r .venv for a new environment)
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help:  ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # torch comes first and without dependencies, so that nothing pulls another build of it; the next line brings the rest.
 $(VENV)/.installed: pyproject.toml constraints.txt
@@ -64,3 +68,12 @@ $(VENV)/.demo: requirements-demo.txt $(VENV)/.installed
 
 $(DEMO)/reduction.json: | $(VENV)/.demo
 	$(PY) -m adapler.demo
+
+$(LOWEST)/.installed: pyproject.toml tests/lowest.py
+	$(PYTHON) -m venv $(LOWEST)
+	$(LOWEST)/bin/python -m pip --disable-pip-version-check install --quiet --no-deps \
+	  $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) $(TORCH)
+	$(PYTHON) tests/lowest.py > $(LOWEST)/lowest.txt
+	$(LOWEST)/bin/python -m pip --disable-pip-version-check install --quiet -r $(LOWEST)/lowest.txt $(TORCH)
+	$(LOWEST)/bin/python -m pip --disable-pip-version-check install --quiet --no-deps -e .
+	@touch $@

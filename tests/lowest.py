@@ -1,0 +1,27 @@
+"""The oldest versions `pyproject.toml` admits, as pip requirements: `python tests/lowest.py > lowest.txt`. For make test-lowest."""
+
+from __future__ import annotations
+
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+PROJECT = Path(__file__).parent.parent / "pyproject.toml"
+APART = {"torch", "build", "hatchling", "mypy", "ruff"}
+"""torch has one build for a CPU here and is installed before; the others are no part of what runs."""
+
+
+def lowest() -> list[str]:
+    """Every requirement of the package and its tests at its lower bound."""
+    project = tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"]
+    found = []
+    for requirement in [*project["dependencies"], *project["optional-dependencies"]["dev"]]:
+        name, _, version = re.match(r"([\w.-]+)(>=)?([\w.]*)", requirement).groups()  # type: ignore[union-attr]
+        if name not in APART:
+            found.append(f"{name}=={version}")
+    return found
+
+
+if __name__ == "__main__":
+    sys.stdout.write("\n".join(lowest()) + "\n")
