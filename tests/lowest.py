@@ -1,4 +1,4 @@
-"""The oldest versions `pyproject.toml` admits, as pip requirements: `python tests/lowest.py > lowest.txt`. For make test-lowest."""
+"""The oldest versions `pyproject.toml` admits, as pip requirements, for make test-lowest: `python tests/lowest.py`."""
 
 from __future__ import annotations
 

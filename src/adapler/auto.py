@@ -34,18 +34,10 @@ class AdaplerConfig(PretrainedConfig):  # type: ignore[misc]
 
     model_type = REDUCED_TYPE
 
-    def __init__(
-        self,
-        backbone: dict[str, Any] | None = None,
-        reduction: dict[str, Any] | None = None,
-        scale: float | None = None,
-        **others: Any,
-    ) -> None:
-        """`others` are those of every transformers config."""
-        self.backbone = backbone or {}
-        self.reduction = reduction or {}
-        self.scale = scale
-        super().__init__(**others)
+    backbone: dict[str, Any] | None = None
+    reduction: dict[str, Any] | None = None
+    scale: float | None = None
+    """How it runs: what all thresholds are multiplied by, None for nothing, 0 for full length."""
 
 
 class ReducedForSequenceClassification(PreTrainedModel):  # type: ignore[misc]
@@ -58,9 +50,9 @@ class ReducedForSequenceClassification(PreTrainedModel):  # type: ignore[misc]
         """`parts` are a model that exists already, which is shared, not copied."""
         super().__init__(config)
         if parts is None:
-            family = AutoConfig.for_model(**config.backbone)
+            family = AutoConfig.for_model(**(config.backbone or {}))
             view_of = view(AutoModelForSequenceClassification.from_config(family))
-            said = parse_reduction(config.reduction, Path("config.json"))
+            said = parse_reduction(config.reduction or {}, Path("config.json"))
             parts = view_of, METHODS[said.method].for_backbone(view_of, said.settings)
         seen, reducer = parts
         self.backbone = seen.model
