@@ -14,7 +14,7 @@ from adapler.data.keep import AlwaysKeep, keeper
 from adapler.data.text import WINDOW_TEXTS, EncodedText, Text, TextEncoder, as_text, budget_batches, windows
 from adapler.doctor import Diagnosis
 from adapler.errors import BadConfig, BadModel
-from adapler.folder import Folder
+from adapler.folder import REDUCED_TYPE, Folder
 from adapler.hub import locate
 from adapler.memory import give_back
 from adapler.points import Dial, Operating, operating
@@ -387,4 +387,6 @@ class Classifier:
 def _in_torch(model: Any, reducer: Reducer | None, device: str | torch.device) -> TorchPacked:
     from adapler.runtimes.torch_packed import TorchPacked
 
+    if getattr(getattr(model, "config", None), "model_type", None) == REDUCED_TYPE:  # brings its own reducer
+        return TorchPacked(model.view, reducer or model.reducer, device)
     return TorchPacked(model, reducer, device)

@@ -65,7 +65,7 @@ def check_batches_do_not_matter(made: Classifier, n: int) -> int:
             if torch.equal(expected.depth, got.depth):
                 assert got.label == expected.label, f"text {number} changes its label, {how}"
                 continue
-            assert made.model.dtype == torch.float32, f"text {number} keeps other tokens, {how}"
+            assert made.backbone.model.dtype == torch.float32, f"text {number} keeps other tokens, {how}"
             layer = int(torch.minimum(expected.depth, got.depth)[expected.depth != got.depth].min())  # the first to disagree
             differ = (expected.depth > layer) != (got.depth > layer)
             assert float(expected.margins[layer][differ].max()) < NEAR, f"text {number} flips without a near-tie, {how}"
@@ -94,7 +94,7 @@ def subject(dtype: torch.dtype) -> Classifier:
     """Six layers, thresholds that let more than half of the tokens go, labels that differ between texts."""
     made = tiny_classifier(layers=6, spread=2.0, token_budget=BUDGET)
     assert made.reducer is not None
-    made.model.to(dtype)
+    made.backbone.model.to(dtype)
     made.reducer.to(dtype)
     return made
 

@@ -282,7 +282,7 @@ def test_a_model_without_reduction_answers_as_transformers_does(tmp_path: Path) 
     check_agrees(run_batches(runtime, case, 8), case.answers)
     for text, answer in zip(case.texts, run_batches(runtime, case, 8), strict=True):
         with torch.inference_mode():
-            expected = made.model(input_ids=torch.from_numpy(text.ids)[None]).logits.numpy()
+            expected = made.backbone.model(input_ids=torch.from_numpy(text.ids)[None]).logits.numpy()
         assert np.allclose(answer.logits, expected, atol=1e-6)  # float32, other summation order
         assert answer.lengths.tolist() == [[len(text.ids)] * 2]
 
@@ -320,7 +320,7 @@ class JointBlock(BertBlock):
 def test_a_joint_weight_is_cut_and_put_into_8_bits_too(tmp_path: Path) -> None:
     made = tiny_classifier(layers=2, spread=2.0)
     backbone = made.backbone
-    blocks = zip(backbone.blocks, made.model.bert.encoder.layer, strict=True)
+    blocks = zip(backbone.blocks, made.backbone.model.bert.encoder.layer, strict=True)
     backbone.blocks = [JointBlock(block, layer) for block, layer in blocks if isinstance(block, BertBlock)]
     with pytest.MonkeyPatch.context() as patch:
         reusing_pieces(patch)
@@ -334,7 +334,7 @@ def test_a_joint_weight_is_cut_and_put_into_8_bits_too(tmp_path: Path) -> None:
 def test_positions_are_original_and_the_mean_is_over_survivors(tmp_path: Path) -> None:
     made = tiny_classifier(layers=3, spread=2.0)
     backbone = made.backbone
-    backbone.blocks = [PlacedBlock(layer, 4, backbone.activation, 0.0) for layer in made.model.bert.encoder.layer]
+    backbone.blocks = [PlacedBlock(layer, 4, backbone.activation, 0.0) for layer in made.backbone.model.bert.encoder.layer]
     backbone.pooling = "mean"
     case = case_for(made, 60)
     assert min(answer.lengths[0, -1] / len(text.ids) for text, answer in zip(case.texts, case.answers, strict=True)) < 0.5
@@ -363,7 +363,7 @@ def test_joined_projections_answer_the_same(subject: Subject, tmp_path: Path) ->
 
 def test_every_weight_is_stored_once_and_only_layers_are_in_8_bits(subject: Subject) -> None:
     assert subject.made.reducer is not None
-    held = [*subject.made.model.parameters(), *subject.made.reducer.parameters()]
+    held = [*subject.made.backbone.model.parameters(), *subject.made.reducer.parameters()]
     numbers = sum(parameter.numel() for parameter in held)
     sound, small = (onnx.load(subject.folders[name] / "model.onnx") for name in EXPORTS)
     stored = sum(int(np.prod(tensor.dims)) for tensor in sound.graph.initializer if tensor.data_type == onnx.TensorProto.FLOAT)

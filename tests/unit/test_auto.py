@@ -51,6 +51,11 @@ def test_it_runs_where_the_classifier_does(classifier: Classifier) -> None:
     assert not torch.allclose(reduced, plain, atol=1e-3)
 
 
+def test_a_classifier_can_be_made_of_it(classifier: Classifier) -> None:
+    again = Classifier(classifier.model, classifier.tokenizer)
+    assert [one.depths for one in again(TEXTS)] == [one.depths for one in classifier(TEXTS)]
+
+
 def test_padding_may_stand_on_either_side(classifier: Classifier) -> None:
     sides = []
     for side in ("left", "right"):
