@@ -66,8 +66,8 @@ def load_dataset(settings: DataSettings, seed: int) -> Dataset:
     rows = {split: list(read()) for split, read in _split_readers(settings, source, task).items()}
     if "train" not in rows:
         raise BadInput(f"{settings.source}: no train split; expected a file named train.csv, train.jsonl, train.parquet ...")
-    values, names = _label_names(rows["train"], task)
-    examples = {split: _numbered(found, values) for split, found in rows.items()}
+    values, names = label_names(rows["train"], task)
+    examples = {split: numbered(found, values) for split, found in rows.items()}
     notes: list[str] = []
     train, random = examples["train"], np.random.default_rng(seed)
     if "dev" not in examples:
@@ -103,10 +103,14 @@ def read_split(settings: DataSettings, split: str, names: Sequence[str]) -> tupl
         split = "train"
     if split not in readers:
         raise BadInput(f"{settings.source}: no {split} split; there are: {', '.join(readers) or 'none'}")
-    numbers = {name: number for number, name in enumerate(names)}
-    numbers |= {str(number): number for number in range(len(names)) if str(number) not in numbers}
     rows = list(readers[split]())
-    return _numbered(rows, numbers, "the model"), settings.metric or (task.metric if task else "accuracy")
+    return numbered(rows, label_numbers(names), "the model"), settings.metric or (task.metric if task else "accuracy")
+
+
+def label_numbers(names: Sequence[str]) -> dict[Any, int]:
+    """Labels as data may write them, by name or by number -> their numbers, for a model that knows their names."""
+    numbers = {name: number for number, name in enumerate(names)}
+    return numbers | {str(number): number for number in range(len(names)) if str(number) not in numbers}
 
 
 def read_labelled(settings: DataSettings, path: Path) -> Iterator[Labelled]:
@@ -132,7 +136,7 @@ def read_labelled(settings: DataSettings, path: Path) -> Iterator[Labelled]:
 
 def _split_readers(settings: DataSettings, source: Path, task: Task | None) -> dict[str, Callable[[], Iterable[Labelled]]]:
     if source.is_dir():
-        return {split: lambda file=file: read_labelled(settings, file) for split, file in _split_files(source).items()}  # type: ignore[misc]
+        return {split: lambda file=file: read_labelled(settings, file) for split, file in split_files(source).items()}  # type: ignore[misc]
     if source.exists():
         return {"train": lambda: read_labelled(settings, source)}
     if not settings.source:
@@ -140,7 +144,8 @@ def _split_readers(settings: DataSettings, source: Path, task: Task | None) -> d
     return _hub_readers(settings, task)
 
 
-def _split_files(folder: Path) -> dict[str, Path]:
+def split_files(folder: Path) -> dict[str, Path]:
+    """The files of a folder that hold its splits."""
     found: dict[str, Path] = {}
     for file in sorted(folder.iterdir()):
         stem = file.name.split(".")[0]
@@ -192,7 +197,7 @@ def _hub_readers(settings: DataSettings, task: Task | None) -> dict[str, Callabl
     return readers
 
 
-def _label_names(train: Sequence[Labelled], task: Task | None) -> tuple[dict[Any, int], tuple[str, ...]]:
+def label_names(train: Sequence[Labelled], task: Task | None) -> tuple[dict[Any, int], tuple[str, ...]]:
     """Every label of train as written -> its number, and the names in order of number."""
     if not train:
         raise BadInput("the train split is empty; expected labelled texts")
@@ -211,7 +216,8 @@ def _label_names(train: Sequence[Labelled], task: Task | None) -> tuple[dict[Any
     return {label: number for number, label in enumerate(ordered)}, tuple(ordered)
 
 
-def _numbered(rows: Sequence[Labelled], values: dict[Any, int], where_known: str = "train") -> Examples:
+def numbered(rows: Sequence[Labelled], values: dict[Any, int], where_known: str = "train") -> Examples:
+    """Rows with their labels' numbers; a label that is not among `values` is refused."""
     labels = []
     for where, _, label in rows:
         key = _label_key(label)
