@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -40,19 +41,28 @@ def write(path: Path, rows: list[dict[str, Any]]) -> str:
     return str(path)
 
 
-def test_whole_windows_split_no_rationale_that_fits() -> None:
+def check_spans(cut: Callable[[list[int], list[int], int], list[tuple[int, int]]]) -> None:
     random = np.random.default_rng(3)
     for _ in range(300):
         sizes = random.integers(1, 4, 60).tolist()
         marks = np.repeat(random.integers(0, 3, 15), 4)[:60].tolist()
         room = int(random.integers(8, 30))
-        spans = whole_spans(sizes, marks, room)
+        spans = cut(sizes, marks, room)
         assert [start for start, _ in spans[1:]] == [end for _, end in spans[:-1]] and (spans[0][0], spans[-1][1]) == (0, 60)
         for start, end in spans:
             assert sum(sizes[start:end]) <= room
         for start, end in spans[:-1]:
             if marks[end - 1] == marks[end] != 0:  # inside a rationale: only if that fills the window from its beginning
                 assert len(set(marks[start:end])) == 1 and sum(sizes[start : end + 1]) > room
+
+
+def test_whole_windows_split_no_rationale_that_fits() -> None:
+    check_spans(whole_spans)
+
+
+def test_windows_that_do_not_look_at_the_marks_would_be_noticed() -> None:
+    with pytest.raises(AssertionError):
+        check_spans(lambda sizes, marks, room: whole_spans(sizes, [0] * len(marks), room))
 
 
 def test_a_rationale_longer_than_a_window_begins_one_and_is_cut_where_it_is_full() -> None:

@@ -14,12 +14,21 @@ from adapler.training.snapshot import Snapshots
 
 
 def best_full_length(
-    config: TrainConfig, folder: Path, *, epochs: int, rates: Sequence[float], progress: Progress | None = None
+    config: TrainConfig,
+    folder: Path,
+    *,
+    epochs: int,
+    rates: Sequence[float],
+    progress: Progress | None = None,
+    start: Callable[[], Prepared] | None = None,
 ) -> tuple[Prepared, float, float]:
-    """The best by dev score of fine-tunings at several rates, loaded; its dev score and its rate. Goes on where it stopped."""
+    """The best by dev score of fine-tunings at several rates, loaded; its dev score and its rate. Goes on where it stopped.
+
+    `start` gives what each of them begins with, where that is not what the settings describe.
+    """
     reached: list[tuple[float, float, Callable[[], Prepared]]] = []
     for rate in rates:
-        prepared = prepare(config)
+        prepared = prepare(config) if start is None else start()
         say = progress or Silent()
         session = Session(Snapshots(folder / f"snapshots-{rate:g}", 1, say.say), say, snapshot_seconds=60)
         settings = FinetuneSettings(epochs=epochs, lr=rate, batch_size=config.finetune.batch_size, checkpoints=1)
