@@ -25,7 +25,10 @@ from adapler.records import Record
 RESAMPLES = 1000
 ENOUGH = 0.8
 """CP's false positive rate counts where its recall is at least this share of saliency's: who selects little errs little."""
+_EXPLAINING = 0.25
+"""What explaining counts on the progress bar, where faithfulness is measured as well."""
 RIVALS = ("saliency", "attention", "attention_cls", "rollout", "rollout_cls")
+"""Explainers that CP's false positive rate is held against."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +127,7 @@ def measure(
                 for measure_name, value in found.items():
                     column = columns[name].setdefault(measure_name, np.zeros((layers, len(windows))))
                     column[layer, index] = value
-        advance(1 / len(windows))
+        advance((_EXPLAINING if question.faithful else 1.0) / len(windows))
     if question.faithful:
         whole = probabilities(full, texts)
         for name in question.explainers:
@@ -133,6 +136,7 @@ def measure(
                 column = np.full((layers, len(windows)), np.nan)
                 column[EXPLAINERS[name].layer] = values.mean(axis=1)
                 columns[name][measure_name] = column
+            advance((1 - _EXPLAINING) / len(question.explainers))
     conditions = {
         "window": question.rule,
         "class": "gold" if question.gold else "predicted",

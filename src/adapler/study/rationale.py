@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +53,7 @@ def run_pilot(
     _claim(plan, out)
     torch.set_flush_denormal(True)  # denormal floats make a CPU crawl
 
-    @cache
+    @lru_cache(maxsize=1)
     def material(task: str, seed: int) -> Material:
         return gather(plan, next(cell for cell in rationale_cells(plan) if (cell.task, cell.seed) == (task, seed)))
 
