@@ -24,6 +24,7 @@ from adapler.evaluation.faithfulness import THRESHOLDS, faithfulness, probabilit
 from adapler.evaluation.rationale import MEASURES
 from adapler.methods.adapler import AdapLeR
 from adapler.records import Record
+from adapler.report.agreement import verdicts
 from tests.planted import write_annotated_data
 from tests.tiny import WORDS, tiny_bert, tiny_reducer, tiny_tokenizer
 
@@ -125,6 +126,17 @@ def test_a_mistake_is_one_line_and_an_exit_code(folder: Path, arguments: list[st
     answer = told(str(folder / "model"), "--data", str(folder / "data"), "--quiet", *arguments)
     assert answer.exit_code == error.exit_code and words in answer.stderr, answer.output
     assert answer.stderr.count("\n") == 1
+
+
+def test_the_claim_counts_only_layers_where_recall_is_enough() -> None:
+    def row(layer: int, value: float, low: float, counted: bool) -> dict[str, Any]:
+        about = {"interval_95": [low, 1.0], "counted": counted}
+        return {"method": "saliency", "metric": "fpr_above_cp", "layer": layer, "value": value, "config": about}
+
+    rows = [row(1, 0.2, 0.1, True), row(2, 0.2, -0.1, True), row(3, -0.2, -0.3, True), row(4, 0.5, 0.4, False)]
+    (line,) = verdicts(rows)
+    assert "2 of 3 layers that count" in line and "interval in 1)" in line and "1 do not count" in line
+    assert verdicts([{"method": "saliency", "metric": "fpr"}]) == []
 
 
 def agreement_of(model: AdapLeR | None, documents: list[Document]) -> tuple[Agreement, Any]:

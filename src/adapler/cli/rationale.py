@@ -111,6 +111,8 @@ def _print(made: Sequence[Record]) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from adapler.report.agreement import verdicts
+
     console = Console()
     layers = sorted({record.layer for record in made if record.layer is not None})
     for metric in _SHOWN:
@@ -126,8 +128,11 @@ def _print(made: Sequence[Record]) -> None:
         f"{about['documents']} documents in {about['windows']} windows ({about['window']}; {about['rationales_split']} "
         f"rationales split, {about['windows_unmarked']} windows without one left out); the {about['class']} class is explained"
     )
-    if any(record.metric == "fpr_above_cp" for record in made):
+    told = verdicts([record.to_dict() for record in made])
+    if told:
         console.print("fpr_above_cp in brackets: CP's recall there is below 0.8 of saliency's, so it does not count")
+    for line in told:
+        console.print(line, highlight=False)
 
 
 def _cell(record: Record) -> str:

@@ -71,6 +71,7 @@ def write_agreement(rows: Sequence[Row], meanings: dict[str, str], path: Path) -
         figure=Markup(_svg(rows)),
         layers=sorted({row["layer"] for row in rows}),
         contests=_contests(rows),
+        verdicts=verdicts(rows),
         tables=[table for table in tables if table[2]],
         about={key: value for key, value in first["config"].items() if key != "interval_95"},
         machine=first["machine"],
@@ -112,6 +113,22 @@ def _contests(rows: Sequence[Row]) -> list[tuple[str, list[str]]]:
             cell = shown(found.get((name, layer)))
             cells.append(cell if found[name, layer]["config"].get("counted", True) else f"[{cell}]")
         lines.append((name, cells))
+    return lines
+
+
+def verdicts(rows: Sequence[Row]) -> list[str]:
+    """Figure 5's claim in words, an explainer a line: in how many layers that count CP selects fewer unmarked words."""
+    lines = []
+    found = [row for row in rows if row["metric"] == "fpr_above_cp"]
+    for name in dict.fromkeys(row["method"] for row in found):
+        own = [row for row in found if row["method"] == name]
+        counted = [row for row in own if row["config"].get("counted", True)]
+        below = [row for row in counted if row["value"] > 0]
+        sure = [row for row in below if row["config"]["interval_95"][0] > 0]
+        lines.append(
+            f"CP's false positive rate lies below that of {name} in {len(below)} of {len(counted)} layers that count "
+            f"(the whole interval in {len(sure)}); {len(own) - len(counted)} do not count"
+        )
     return lines
 
 

@@ -36,7 +36,7 @@ def best_full_length(
         session.total_steps = phase.total * len(rates)
         with session.signals():
             session.run(phase, session.resume())
-        say.say(f"full length at {rate:g}: dev {[round(100 * score, 2) for score in phase.scores]}")
+        say.say(f"rate {rate:g}: dev {[round(100 * score, 2) for score in phase.scores]}")
         reached.append((max(phase.scores), rate, _loader(prepared, phase)))
     dev, rate, load = max(reached, key=lambda found: found[0])
     return load(), dev, rate
