@@ -16,11 +16,13 @@ from adapler.cli import app
 from adapler.errors import BadConfig, BadInput, Interrupted
 from adapler.study import rationale as pilot
 from adapler.study import rationale_texts
+from adapler.study.places import read_results
 from adapler.study.rationale import paired, run_pilot
 from adapler.study.rationale_plan import RationalePlan, rationale_cells, read_rationale_plan
 from adapler.study.rationale_texts import choosing_scores, gather, texts_of
 from adapler.training.finetune import Finetune
 from adapler.training.progress import Silent
+from benchmarks.rationale_tables import pilot as pilot_page
 from tests.planted import write_annotated_data, write_tiny_encoder
 
 ROWS = ["full", "human", "saliency", "attention_all", "attention_cls", "random"]
@@ -94,6 +96,12 @@ def test_tables_show_rows_and_pairs(done: tuple[Path, str], monkeypatch: pytest.
     (folder / "other.yaml").write_text(yaml.safe_dump(plan_of(folder, positions="consecutive")))
     refused = CliRunner().invoke(app, ["study", "rationale", str(folder / "other.yaml"), "--out", str(folder / "out")])
     assert refused.exit_code == BadConfig.exit_code and "positions" in refused.stderr
+
+
+def test_the_pages_table_is_made_of_the_records(done: tuple[Path, str]) -> None:
+    folder, printed = done
+    made = pilot_page(read_results(folder / "out", "rationale"))
+    assert all(line in made for line in printed.splitlines() if line.startswith("| annotated")) and "300 training" in made
 
 
 def test_a_cell_that_is_done_keeps_neither_snapshots_nor_weights(done: tuple[Path, str]) -> None:

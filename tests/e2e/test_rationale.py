@@ -25,6 +25,7 @@ from adapler.evaluation.rationale import MEASURES
 from adapler.methods.adapler import AdapLeR
 from adapler.records import Record
 from adapler.report.agreement import verdicts
+from benchmarks.rationale_tables import agreement, pilot
 from tests.planted import write_annotated_data
 from tests.tiny import WORDS, tiny_bert, tiny_reducer, tiny_tokenizer
 
@@ -77,6 +78,14 @@ def test_records_figure_and_page_are_written(folder: Path, rows: list[dict[str, 
     page = (out / "rationale.html").read_text()
     assert "<svg" in page and "<script" not in page and "does not count" in page
     assert all(f"{name}: " in page for name in MEASURES)
+
+
+def test_the_pages_table_is_made_of_the_records(rows: list[dict[str, Any]]) -> None:
+    table = agreement(rows)
+    assert "| data | | layer 1 | layer 2 | layer 3 |" in table and "10 documents" in table and "layers that count" in table
+    value = next(row["value"] for row in rows if (row["method"], row["metric"], row["layer"]) == ("rollout", "map", 1))
+    assert f"| rollout | mAP | {value:.3f} |" in table
+    assert agreement([]) == pilot([]) == "*not measured yet*"
 
 
 def test_the_table_is_printed_and_says_what_was_cut(folder: Path) -> None:

@@ -176,7 +176,7 @@ def test_what_cannot_be_explained_is_told(models: Any, texts: Any) -> None:
         list(explain(["cp"], view(tiny_bert(layers=2)), texts, reduced=models))
 
 
-def test_integrated_gradients_need_an_extra_or_add_up_to_the_answer(models: Any, texts: Any) -> None:
+def test_integrated_gradients_are_captums_or_name_the_extra(models: Any, texts: Any) -> None:
     asked = ["integrated_gradients"]
     try:
         import captum.attr  # noqa: F401
@@ -186,7 +186,8 @@ def test_integrated_gradients_need_an_extra_or_add_up_to_the_answer(models: Any,
         return
     ((_, found),) = explain(asked, models[0], texts[:1])
     scores = found.scores[asked[0]]
-    assert scores.shape == (LAYERS, len(texts[0].ids)) and (scores > 0).all() and (scores[0] == scores[1]).all()
+    assert scores.shape == (LAYERS, len(texts[0].ids)) and (scores[0] == scores[1]).all()
+    assert (scores[:, 1:] > 0).all() and not scores[:, 0].any(), "the first token is in the text of padding too"
 
 
 def test_integrated_gradients_ask_captum_for_the_predicted_class(
