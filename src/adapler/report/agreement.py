@@ -51,7 +51,7 @@ def draw(rows: Sequence[Row], path: Path) -> None:
                     layers, [r["value"] for r in own], color=colour, marker=mark, linestyle=line, markersize=4, label=name
                 )
                 low, high = zip(*(row["config"]["interval_95"] for row in own), strict=True)
-                axes.fill_between(layers, low, high, color=colour, alpha=0.12, linewidth=0)
+                axes.fill_between(layers, low, high, color=colour, alpha=0.08, linewidth=0)
         axes.set_title(title, fontsize=10)
         axes.set_xlabel("layer")
         axes.set_ylim(bottom=0)
