@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 from adapler import checkpoint
 from adapler.classifier import Classifier
 from adapler.config import DataSettings, build_config
-from adapler.data.load import Examples, read_split
+from adapler.data.labels import Examples
+from adapler.data.load import read_split
 from adapler.data.text import EncodedText, Text, TextEncoder
 from adapler.engine import encode, pack
 from adapler.evaluation.evaluate import paired_bootstrap

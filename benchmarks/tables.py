@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from adapler.config import Settings, TrainConfig
-from benchmarks import speed_tables
+from benchmarks import rationale_tables, speed_tables
 from benchmarks.measured import MISSING, conditions, read
 
 ROOT = Path(__file__).parents[1]
@@ -153,6 +153,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "training-speed": training_speed,
     "variants": variants,
     "settings": settings,
+    "pilot": lambda: rationale_tables.pilot(read("rationale-*.json")),
+    "agreement": lambda: rationale_tables.agreement(read("agreement-*.json")),
 }
 
 

@@ -46,3 +46,23 @@ def planted_settings(folder: Path) -> dict[str, Any]:
         "finetune": {"epochs": 6, "lr": 3e-3},
         "reduce": {"epochs": 5, "lr": 1e-3, "gamma": 0.1, "phi": 0.02, "predictor_lr": 1e-2},
     }
+
+
+def write_annotated_data(
+    folder: Path, train: int = 300, dev: int = 60, test: int = 80, seed: int = 0, pair: bool = False, words: int = 24
+) -> Path:
+    """The same task as documents in ERASER's form: the planted word and the one behind it are the rationale.
+
+    With `pair` the planted word is one of two labels, which a second text asks for."""
+    random = np.random.default_rng(seed)
+    folder.mkdir(parents=True, exist_ok=True)
+    for split, count in (("train", train), ("dev", dev), ("test", test)):
+        with (folder / f"{split}.jsonl").open("w", encoding="utf-8") as stream:
+            for number in range(count):
+                text = random.choice(FILLERS, int(random.integers(words // 2, words))).tolist()
+                label, place = int(random.integers(len(PLANTED))), int(random.integers(len(text)))
+                text.insert(place, PLANTED[label])
+                marks = [int(place <= index <= place + 1) for index in range(len(text))]
+                row = {"text": " ".join(text), "label": label, "words": text, "rationale": marks, "id": str(number)}
+                stream.write(json.dumps(row | ({"text_pair": "what is it ?"} if pair else {})) + "\n")
+    return folder

@@ -119,7 +119,8 @@ def pack(backbone: Backbone, batch: Sequence[EncodedText], device: torch.device)
     counts = torch.tensor([len(text.ids) for text in batch], device=device)
     ids = torch.from_numpy(np.concatenate([text.ids for text in batch])).to(device)
     types = torch.from_numpy(np.concatenate([text.types for text in batch])).to(device)
-    position = torch.from_numpy(np.concatenate([np.arange(len(text.ids)) for text in batch])).to(device)
+    places = [np.arange(len(text.ids)) if text.position is None else text.position for text in batch]
+    position = torch.from_numpy(np.concatenate(places)).to(device)
     tokens = packed(position, counts, backbone.embed(ids, types, position))
     keep = protected(batch)
     if keep is not None:

@@ -23,6 +23,7 @@ VERBS = Registry(
         "predict": "adapler.cli.predict:predict",
         "export": "adapler.cli.export:export",
         "info": "adapler.cli.info:info",
+        "rationale": "adapler.cli.rationale:rationale",
         "study": "adapler.cli.study:study",
     },
 )

@@ -104,3 +104,46 @@ def page(
     measure_curves(folder, (lambda line: None) if quiet else note)
     write_page(folder, out)
     typer.echo(str(out))
+
+
+@study.command()
+@guarded
+def rationale(
+    plan: Annotated[Path, typer.Argument(metavar="PLAN", help="YAML or JSON file: tasks, rows, seeds, settings.")],
+    out: Annotated[Path, typer.Option(help="Folder of the pilot; what is done in it is not done again.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the cells and what is left.")] = False,
+    form: Annotated[str, typer.Option("--format", help="Of the tables: markdown, latex or html.")] = "markdown",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the records instead of the tables.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+) -> None:
+    """The paper's Table 2: models that read only the words people, saliency or attention choose, against full input.
+
+    adapler study rationale pilot.yaml --out runs/pilot
+    """
+    import json
+
+    from rich.console import Console
+
+    from adapler.study.rationale_plan import rationale_cells, read_rationale_plan
+    from adapler.study.tables import FORMATS
+
+    wanted, shown = read_rationale_plan(plan), FORMATS[form]
+
+    from adapler.study.rationale import rationale_done, run_pilot
+
+    if dry_run:
+        for cell in rationale_cells(wanted):
+            typer.echo(f"{'done' if rationale_done(out, cell) else 'to do'}  {cell.name}")
+        return
+
+    from adapler.study.places import read_results
+    from adapler.study.rationale_table import pairs_table, pilot_table
+    from adapler.training.progress import progress_for
+
+    console = Console(stderr=True)
+    run_pilot(wanted, out, lambda: progress_for(console, quiet=quiet), lambda line: console.print(line, highlight=False))
+    records = read_results(out, "rationale")
+    if as_json:
+        typer.echo(json.dumps(records))
+        return
+    typer.echo(f"{shown(pilot_table(records))}\n\n{shown(pairs_table(records))}")

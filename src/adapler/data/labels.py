@@ -29,6 +29,11 @@ class Examples:
     def __len__(self) -> int:
         return len(self.texts)
 
+    @property
+    def numbers(self) -> list[int]:
+        """The labels' numbers, where every text has one label."""
+        return [label for label in self.labels if isinstance(label, int)]
+
     def only(self, indices: Iterable[int]) -> Examples:
         """The chosen examples, in the order given."""
         chosen = list(indices)
@@ -82,7 +87,15 @@ def label_names(
     return {label: number for number, label in enumerate(ordered)}, tuple(ordered)
 
 
-def numbered(rows: Sequence[Labelled], values: dict[str, int], problem: Problem, where_known: str = "train") -> Examples:
+def label_numbers(names: Sequence[str]) -> dict[str, int]:
+    """Labels as data may write them, by name or by number -> their numbers, for a model that knows their names."""
+    numbers = {name: number for number, name in enumerate(names)}
+    return numbers | {str(number): number for number in range(len(names)) if str(number) not in numbers}
+
+
+def numbered(
+    rows: Sequence[Labelled], values: dict[str, int], problem: Problem = SINGLE, where_known: str = "train"
+) -> Examples:
     """Texts with their labels as numbers."""
     return Examples([text for _, text, _ in rows], [_label(row, values, problem, where_known) for row in rows])
 

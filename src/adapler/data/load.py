@@ -14,7 +14,7 @@ import numpy as np
 
 from adapler.config import DataSettings
 from adapler.data.files import format_of, open_table, text_columns
-from adapler.data.labels import Examples, Labelled, is_label, label_keys, label_names, numbered, problem_seen
+from adapler.data.labels import Examples, Labelled, is_label, label_keys, label_names, label_numbers, numbered, problem_seen
 from adapler.data.tasks import TASKS, Task
 from adapler.errors import BadInput, MissingExtra, OtherLabels
 from adapler.problems import METRICS_OF, REGRESSION, SINGLE, Problem
@@ -101,7 +101,7 @@ def read_split(settings: DataSettings, split: str, names: Sequence[str], problem
     if split not in readers:
         raise BadInput(f"{settings.source}: no {split} split; there are: {', '.join(readers) or 'none'}")
     metric = settings.metric or (task.metric if task else METRICS_OF[problem][0])
-    return numbered(list(readers[split]()), _values(names), problem, "the model"), metric
+    return numbered(list(readers[split]()), label_numbers(names), problem, "the model"), metric
 
 
 def read_labelled(settings: DataSettings, path: Path) -> Iterator[Labelled]:
@@ -127,7 +127,7 @@ def read_labelled(settings: DataSettings, path: Path) -> Iterator[Labelled]:
 
 def _split_readers(settings: DataSettings, source: Path, task: Task | None) -> dict[str, Callable[[], Iterable[Labelled]]]:
     if source.is_dir():
-        return {split: lambda file=file: read_labelled(settings, file) for split, file in _split_files(source).items()}  # type: ignore[misc]
+        return {split: lambda file=file: read_labelled(settings, file) for split, file in split_files(source).items()}  # type: ignore[misc]
     if source.exists():
         return {"train": lambda: read_labelled(settings, source)}
     if not settings.source:
@@ -135,7 +135,8 @@ def _split_readers(settings: DataSettings, source: Path, task: Task | None) -> d
     return _hub_readers(settings, task)
 
 
-def _split_files(folder: Path) -> dict[str, Path]:
+def split_files(folder: Path) -> dict[str, Path]:
+    """The files of a folder that hold its splits."""
     found: dict[str, Path] = {}
     for file in sorted(folder.iterdir()):
         stem = file.name.split(".")[0]
@@ -187,14 +188,8 @@ def _hub_readers(settings: DataSettings, task: Task | None) -> dict[str, Callabl
     return readers
 
 
-def _values(names: Sequence[str]) -> dict[str, int]:
-    """How data may write the labels of a model: by name, or by number."""
-    numbers = {name: number for number, name in enumerate(names)}
-    return numbers | {str(number): number for number in range(len(names)) if str(number) not in numbers}
-
-
 def _known_values(train: Sequence[Labelled], problem: Problem, known: Known) -> dict[str, int]:
-    values = _values(known.labels)
+    values = label_numbers(known.labels)
     if problem != known.problem:
         raise OtherLabels(f"the data is a {problem} problem, the model's own a {known.problem} problem")
     if problem != REGRESSION:

@@ -35,6 +35,9 @@ class EncodedText:
     truncated: bool
     keep: NDArray[np.bool_] | None = None
     """Per token, whether it must stay to the end; None where none must but the first."""
+    position: NDArray[np.int64] | None = None
+    """Place of each token in the text it was taken from; None where all of the text is here, and they count from 0. Where a
+    place is past the number of tokens, nobody may ask a trace how deep each went."""
 
 
 @dataclass(frozen=True)

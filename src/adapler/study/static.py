@@ -14,12 +14,21 @@ from adapler.training.snapshot import Snapshots
 
 
 def best_full_length(
-    config: TrainConfig, folder: Path, *, epochs: int, rates: Sequence[float], progress: Progress | None = None
+    config: TrainConfig,
+    folder: Path,
+    *,
+    epochs: int,
+    rates: Sequence[float],
+    progress: Progress | None = None,
+    start: Callable[[], Prepared] | None = None,
 ) -> tuple[Prepared, float, float]:
-    """The best by dev score of fine-tunings at several rates, loaded; its dev score and its rate. Goes on where it stopped."""
+    """The best by dev score of fine-tunings at several rates, loaded; its dev score and its rate. Goes on where it stopped.
+
+    `start` gives what each of them begins with, where that is not what the settings describe.
+    """
     reached: list[tuple[float, float, Callable[[], Prepared]]] = []
     for rate in rates:
-        prepared = prepare(config)
+        prepared = prepare(config) if start is None else start()
         say = progress or Silent()
         session = Session(Snapshots(folder / f"snapshots-{rate:g}", 1, say.say), say, snapshot_seconds=60)
         settings = FinetuneSettings(epochs=epochs, lr=rate, batch_size=config.finetune.batch_size, checkpoints=1)
@@ -27,7 +36,7 @@ def best_full_length(
         session.total_steps = phase.total * len(rates)
         with session.signals():
             session.run(phase, session.resume())
-        say.say(f"full length at {rate:g}: dev {[round(100 * score, 2) for score in phase.scores]}")
+        say.say(f"rate {rate:g}: dev {[round(100 * score, 2) for score in phase.scores]}")
         reached.append((max(phase.scores), rate, _loader(prepared, phase)))
     dev, rate, load = max(reached, key=lambda found: found[0])
     return load(), dev, rate

@@ -1,0 +1,140 @@
+"""Agreement with human rationales as a figure and a page: mean average precision, false positive rate and recall by layer."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+
+from adapler.errors import MissingExtra
+from adapler.report.page import template, write_page
+
+_TEMPLATE = "agreement.html.j2"
+Row = dict[str, Any]
+"""A record as JSON holds it."""
+PANELS = (
+    ("map", "mean average precision"),
+    ("fpr", "false positive rate at 1/n"),
+    ("recall", "recall at 1/n"),
+)
+_LINES = {
+    "cp": ("#D55E00", "o", "-"),
+    "kept": ("#D55E00", "s", ":"),
+    "saliency": ("#000000", "D", "-"),
+    "attention": ("#0072B2", "^", "-"),
+    "attention_cls": ("#0072B2", "v", ":"),
+    "rollout": ("#009E73", "^", "-"),
+    "rollout_cls": ("#009E73", "v", ":"),
+    "random": ("#999999", "x", "--"),
+    "integrated_gradients": ("#CC79A7", "P", "-"),
+}
+"""Okabe and Ito's colours, which the colour-blind tell apart; every line has a mark of its own as well."""
+
+
+def draw(rows: Sequence[Row], path: Path) -> None:
+    """The paper's Figure 5, with recall beside it; PNG, SVG or PDF by the file's ending."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise MissingExtra("drawing needs matplotlib, which is not installed; pip install 'adapler[plot]'") from error
+    figure = Figure(figsize=(4.2 * len(PANELS), 3.4), layout="constrained")
+    for number, (metric, title) in enumerate(PANELS):
+        axes = figure.add_subplot(1, len(PANELS), number + 1)
+        for name, (colour, mark, line) in _LINES.items():
+            own = sorted((row for row in rows if (row["method"], row["metric"]) == (name, metric)), key=lambda r: r["layer"])
+            if own:
+                layers = [row["layer"] for row in own]
+                axes.plot(
+                    layers, [r["value"] for r in own], color=colour, marker=mark, linestyle=line, markersize=4, label=name
+                )
+                low, high = zip(*(row["config"]["interval_95"] for row in own), strict=True)
+                axes.fill_between(layers, low, high, color=colour, alpha=0.08, linewidth=0)
+        axes.set_title(title, fontsize=10)
+        axes.set_xlabel("layer")
+        axes.set_ylim(bottom=0)
+        axes.set_xticks(sorted({row["layer"] for row in rows}))
+    figure.axes[0].legend(fontsize=7)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=160)
+
+
+def write_agreement(rows: Sequence[Row], meanings: dict[str, str], path: Path) -> None:
+    """The page: the figure, CP against each other explainer, and every measure by layer. Nothing fetched, no script."""
+    first = rows[0]
+    names = list(dict.fromkeys(row["method"] for row in rows))
+    tables = [(metric, words, _table(rows, names, metric)) for metric, words in meanings.items()]
+    page = template("report", _TEMPLATE).render(
+        task=first.get("task", ""),
+        figure=Markup(_svg(rows)),
+        layers=sorted({row["layer"] for row in rows}),
+        contests=_contests(rows),
+        verdicts=verdicts(rows),
+        tables=[table for table in tables if table[2]],
+        about={key: value for key, value in first["config"].items() if key != "interval_95"},
+        machine=first["machine"],
+        versions=", ".join(f"{name} {version}" for name, version in first["versions"].items()),
+        commit=str(first.get("commit", "unknown"))[:12],
+        date=first["date"],
+    )
+    write_page(page, path)
+
+
+def _table(rows: Sequence[Row], names: Sequence[str], metric: str) -> list[tuple[str, list[str]]]:
+    """An explainer a line: its name and a cell a layer, with the interval."""
+    layers = sorted({row["layer"] for row in rows})
+    found = {(row["method"], row["layer"]): row for row in rows if row["metric"] == metric}
+    lines = []
+    for name in names:
+        cells = [shown(found.get((name, layer))) for layer in layers]
+        if any(cells):
+            lines.append((name, cells))
+    return lines
+
+
+def shown(row: Row | None) -> str:
+    """A value with its interval."""
+    if row is None:
+        return ""
+    low, high = row["config"]["interval_95"]
+    return f"{row['value']:.3f} ({low:.3f} to {high:.3f})"
+
+
+def _contests(rows: Sequence[Row]) -> list[tuple[str, list[str]]]:
+    """By how much each explainer's false positive rate lies above CP's; in brackets where CP's recall is too low to count."""
+    layers = sorted({row["layer"] for row in rows})
+    found = {(row["method"], row["layer"]): row for row in rows if row["metric"] == "fpr_above_cp"}
+    lines = []
+    for name in dict.fromkeys(name for name, _ in found):
+        cells = []
+        for layer in layers:
+            cell = shown(found.get((name, layer)))
+            cells.append(cell if found[name, layer]["config"].get("counted", True) else f"[{cell}]")
+        lines.append((name, cells))
+    return lines
+
+
+def verdicts(rows: Sequence[Row]) -> list[str]:
+    """Figure 5's claim in words, an explainer a line: in how many layers that count CP selects fewer unmarked words."""
+    lines = []
+    found = [row for row in rows if row["metric"] == "fpr_above_cp"]
+    for name in dict.fromkeys(row["method"] for row in found):
+        own = [row for row in found if row["method"] == name]
+        counted = [row for row in own if row["config"].get("counted", True)]
+        below = [row for row in counted if row["value"] > 0]
+        sure = [row for row in below if row["config"]["interval_95"][0] > 0]
+        lines.append(
+            f"CP's false positive rate lies below that of {name} in {len(below)} of {len(counted)} layers that count "
+            f"(the whole interval in {len(sure)}); {len(own) - len(counted)} do not count"
+        )
+    return lines
+
+
+def _svg(rows: Sequence[Row]) -> str:
+    with tempfile.TemporaryDirectory() as scratch:
+        file = Path(scratch) / "figure.svg"
+        draw(rows, file)
+        text = file.read_text(encoding="utf-8")
+    return text[text.index("<svg") :]
