@@ -49,21 +49,21 @@ class ReducedForSequenceClassification(PreTrainedModel):  # type: ignore[misc]
     def __init__(self, config: AdaplerConfig, parts: tuple[Backbone, Reducer] | None = None) -> None:
         """`parts` are a model that exists already, which is shared, not copied."""
         super().__init__(config)
+        self._view: Backbone | None = None
         if parts is None:
             family = AutoConfig.for_model(**(config.backbone or {}))
-            view_of = view(AutoModelForSequenceClassification.from_config(family))
+            sketch = view(AutoModelForSequenceClassification.from_config(family))
             said = parse_reduction(config.reduction or {}, Path("config.json"))
-            parts = view_of, METHODS[said.method].for_backbone(view_of, said.settings)
-        seen, reducer = parts
-        self.backbone = seen.model
-        self.reducer = reducer
-        self._view: Backbone | None = seen
+            self.backbone, self.reducer = sketch.model, METHODS[said.method].for_backbone(sketch, said.settings)
+        else:
+            self._view, self.reducer = parts
+            self.backbone = self._view.model
         self.post_init()
 
     @property
     def view(self) -> Backbone:
         """The encoder as `encode` sees it."""
-        if self._view is None or self._view.model is not self.backbone:
+        if self._view is None:  # not before there are weights: loading begins with tensors that have no memory
             self._view = view(self.backbone)
         return self._view
 
