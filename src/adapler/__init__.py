@@ -12,17 +12,19 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from adapler.classifier import Classifier as Classifier
     from adapler.config import TrainConfig as TrainConfig
+    from adapler.explain import Explanation as Explanation
     from adapler.prediction import Prediction as Prediction
     from adapler.training.run import train as train
 
 _LAZY = {
     "Classifier": "adapler.classifier",
+    "Explanation": "adapler.explain",
     "Prediction": "adapler.prediction",
     "TrainConfig": "adapler.config",
     "train": "adapler.training.run",
 }
 
-__all__ = ["Classifier", "Prediction", "TrainConfig", "__version__", "train"]
+__all__ = ["Classifier", "Explanation", "Prediction", "TrainConfig", "__version__", "train"]
 
 
 def __getattr__(name: str) -> Any:

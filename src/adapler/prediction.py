@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from adapler.data.text import EncodedText
+from adapler.data.words import Places
 from adapler.runtimes.base import Answer, Runtime
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What the layers said of the tokens of one window, as the runtime gave it."""
+
+    places: Places
+    scores: tuple[NDArray[np.floating[Any]], ...]
+    """Per decision, of the tokens that had come so far."""
+    in_front: tuple[int, ...]
+    """Of each decision, in front of which layer it was made."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +49,8 @@ class Prediction:
     windows: int = 1
     """In how many pieces a text past the limit was read. Of several, `scores` are the means, tokens stand end to end, and
     lengths and FLOPs are sums."""
+    judged: tuple[Judged, ...] = field(default=(), repr=False, compare=False)
+    """Of each window, where an explanation was asked for; see `explain.py`."""
 
     @property
     def kept(self) -> list[list[int]]:
@@ -46,22 +60,31 @@ class Prediction:
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON holds it."""
-        return {**asdict(self), "kept": self.kept}
+        told = asdict(replace(self, judged=()))
+        del told["judged"]
+        return {**told, "kept": self.kept}
+
+    def after(self, first: Prediction) -> Prediction:
+        """This answer, given because the first was too unsure."""
+        return replace(self, flops=self.flops + first.flops, escalated=True)
 
 
 def predictions(
     batch: Sequence[EncodedText], answer: Answer, runtime: Runtime, flops_full: Callable[[int], int], *, full: bool
 ) -> Iterator[Prediction]:
-    """A runtime's traced answer, text by text. With `full` nothing was removed and no predictor was asked."""
+    """A runtime's traced answer, text by text, with the scores of tokens that know their places. With `full` nothing was
+    removed and no predictor needed to be asked."""
     assert answer.depths is not None  # asked for
+    judged = _judged(batch, answer) if batch[0].places is not None else [()] * len(batch)
     rows = zip(
         batch,
         probabilities(answer.logits.astype(np.float64), runtime.problem_type),
         answer.lengths.tolist(),
         np.split(answer.depths, np.cumsum([len(text.ids) for text in batch])[:-1]),
+        judged,
         strict=True,
     )
-    for text, row, lengths, depth in rows:
+    for text, row, lengths, depth, said in rows:
         best, whole = int(row.argmax()), flops_full(len(depth))
         yield Prediction(
             label=runtime.labels[best],
@@ -73,7 +96,23 @@ def predictions(
             flops=whole if full else runtime.cost.reduced(len(depth), lengths),
             flops_full=whole,
             truncated=text.truncated,
+            judged=said,
         )
+
+
+def _judged(batch: Sequence[EncodedText], answer: Answer) -> list[tuple[Judged, ...]]:
+    """The scores of a batch, text by text."""
+    counts = np.array([len(text.ids) for text in batch])
+    assert answer.scores is not None  # asked for
+    rows = []
+    for score, layer in zip(answer.scores, answer.in_front, strict=True):
+        came = answer.lengths[:, layer - 1] if layer else counts
+        rows.append(np.split(score, np.cumsum(came)[:-1]))
+    by_text = zip(*rows, strict=True) if rows else [()] * len(batch)
+    return [
+        (Judged(text.places, scores, answer.in_front),) if text.places is not None else ()
+        for text, scores in zip(batch, by_text, strict=True)
+    ]
 
 
 def combined(parts: Sequence[Prediction]) -> Prediction:
@@ -94,6 +133,7 @@ def combined(parts: Sequence[Prediction]) -> Prediction:
         flops_full=sum(part.flops_full for part in parts),
         truncated=any(part.truncated for part in parts),
         windows=len(parts),
+        judged=tuple(window for part in parts for window in part.judged),
     )
 
 

@@ -24,8 +24,7 @@ LAYERS = (
     ("backbones", "methods"),
     ("engine",),
     ("folder", "hub", "checkpoint"),
-    ("report", "training", "evaluation", "dial", "doctor", "runtimes", "export"),
-    ("prediction",),
+    ("report", "training", "evaluation", "dial", "doctor", "runtimes", "export", "prediction", "explain"),
     ("classifier", "bench"),
     ("study", "serve", "scale", "demo", "cli", "__main__"),
 )

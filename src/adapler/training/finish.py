@@ -15,7 +15,7 @@ from adapler import checkpoint
 from adapler.backbones.base import Backbone
 from adapler.config import TrainConfig
 from adapler.data.load import Examples
-from adapler.data.text import EncodedText
+from adapler.data.text import EncodedText, TextEncoder
 from adapler.dial import measure
 from adapler.evaluation.evaluate import FULL_FOLDER
 from adapler.evaluation.examples import stories, story_dict
@@ -146,15 +146,14 @@ def _examples(prepared: Prepared, reducer: Reducer, full: NDArray[np.int64]) -> 
     labels = np.asarray(dataset.dev.labels)
     spoilt = np.flatnonzero((full == labels) & (reduced != labels))
     chosen = {"sample": range(min(EXAMPLES, len(labels))), "errors_by_removal": spoilt[:EXAMPLES].tolist()}
-    return {
-        kind: [
-            story_dict(story, int(labels[index]), int(full[index]), dataset.labels)
-            for index, story in zip(
-                indices, stories(prepared.backbone, reducer, [prepared.dev[i] for i in indices]), strict=True
-            )
+    encoder, names = TextEncoder(prepared.tokenizer, prepared.max_length), dataset.labels
+    told: dict[str, list[dict[str, Any]]] = {}
+    for kind, indices in chosen.items():
+        found = stories(prepared.backbone, reducer, encoder, [dataset.dev.texts[index] for index in indices])
+        told[kind] = [
+            story_dict(story, names[labels[index]], names[full[index]]) for index, story in zip(indices, found, strict=True)
         ]
-        for kind, indices in chosen.items()
-    }
+    return told
 
 
 def _install_model(out: Path, prepared: Prepared, reducer: Reducer, dial: Dial) -> None:

@@ -1,0 +1,50 @@
+"""Explanations as HTML: a fragment for notebooks, a page that fetches nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from functools import cache
+from typing import TYPE_CHECKING
+
+from jinja2 import Template
+from markupsafe import Markup
+
+from adapler.report.markup import drawn
+from adapler.report.page import PICTURE_STYLE, template
+
+if TYPE_CHECKING:
+    from adapler.explain import Explanation
+
+
+def fragment(explanation: Explanation) -> str:
+    """One explanation with its own style, to stand inside any page."""
+    return _template("fragment.html.j2").render(**PICTURE_STYLE, body=body(explanation))
+
+
+def page(explanations: Sequence[Explanation]) -> str:
+    """A whole page."""
+    return _template("explained.html.j2").render(
+        **PICTURE_STYLE, title="what the model read", bodies=map(body, explanations), count=len(explanations)
+    )
+
+
+def body(explanation: Explanation, marked: Collection[int] = (), words: str = "") -> Markup:
+    """One explanation without its style; `words` stand above the picture."""
+    prediction = explanation.prediction
+    others = sorted(prediction.scores.items(), key=lambda item: -item[1])
+    made = _template("explanation.html.j2").render(
+        prediction=prediction,
+        others=[(label, score) for label, score in others if label != prediction.label][:4],
+        speedup=prediction.flops_full / prediction.flops,
+        notes=explanation.notes,
+        words=words,
+        drawing=drawn(explanation.picture(marked)),
+        rationale=[word.text for word in explanation.rationale()],
+        all_words=len(explanation.rationale(0)),
+    )
+    return Markup(made)  # noqa: S704 (escaped by the template)
+
+
+@cache
+def _template(name: str) -> Template:
+    return template("report", name)  # a page of many texts asks for it many times
