@@ -343,9 +343,13 @@ class Classifier:
         """What makes token ids of texts here."""
         return self._encoder
 
-    def _wished(
-        self, point: str | None, max_loss: float | None, speedup: float | None, escalate: float | None
-    ) -> Operating:
+    def at_scale(self, parts: Sequence[Sequence[EncodedText]], scale: float | None) -> list[Prediction]:
+        """One answer a text, as `encoder.parts` gives texts, whose parts run in batches with all others. `scale` multiplies
+        the thresholds; 0 removes nothing."""
+        answers = iter(self._predict([part for text in parts for part in text], scale))
+        return [combined(list(islice(answers, len(text)))) for text in parts]
+
+    def _wished(self, point: str | None, max_loss: float | None, speedup: float | None, escalate: float | None) -> Operating:
         """How a call with these wishes runs."""
         if all(wish is None for wish in (point, max_loss, speedup, escalate)):
             return self.operating
@@ -369,18 +373,13 @@ class Classifier:
 
     def _answers(self, parts: Sequence[Sequence[EncodedText]], how: Operating) -> list[Prediction]:
         """One a text; those that were unsure, given again."""
-        answers = self._at_scale(parts, how.scale)
+        answers = self.at_scale(parts, how.scale)
         if how.escalate is not None:
             unsure = [index for index, answer in enumerate(answers) if answer.score < how.escalate]
-            again = self._at_scale([parts[index] for index in unsure], how.careful)
+            again = self.at_scale([parts[index] for index in unsure], how.careful)
             for index, answer in zip(unsure, again, strict=True):
                 answers[index] = answer.after(answers[index])
         return answers
-
-    def _at_scale(self, parts: Sequence[Sequence[EncodedText]], scale: float | None) -> list[Prediction]:
-        """One a text, whose parts run in batches with all others."""
-        answers = iter(self._predict([part for text in parts for part in text], scale))
-        return [combined(list(islice(answers, len(text)))) for text in parts]
 
     def _predict(self, encoded: Sequence[EncodedText], scale: float | None) -> list[Prediction]:
         whole = scale == 0 or not self.cost.predictors

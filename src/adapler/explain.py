@@ -18,7 +18,7 @@ import numpy as np
 from adapler.data.words import Word, shown, words_of
 from adapler.errors import BadConfig
 from adapler.prediction import Judged, Prediction
-from adapler.report.heatmap import Picture, picture
+from adapler.report.heatmap import Picture, equal_shares, picture
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -95,6 +95,12 @@ class Explanation:
                 row += _row(window, layer, depths)
         return rows
 
+    @property
+    def shares(self) -> Scores:
+        """The same in equal shares: 1 is what a token would have that is like all others in front of that layer."""
+        windows = [len(window.places) for window in self.prediction.judged]
+        return [equal_shares(row, windows) for row in self.contributions]
+
     @cached_property
     def words(self) -> list[Word]:
         """The words that were read, in order, with their places in the text. Special tokens are in none."""
@@ -136,9 +142,8 @@ class Explanation:
         return picture(
             self.pieces,
             [word.tokens for word in self.words],
-            self.contributions,
+            self.shares,
             self.kept,
-            windows=[len(window.places) for window in self.prediction.judged],
             marked=marked,
         )
 
@@ -150,8 +155,8 @@ class Explanation:
             notes.append(f"The text is longer than the model reads: this is about {len(self.tokens)} tokens of it.")
         if prediction.windows > 1:
             notes.append(
-                f"The text was read in {prediction.windows} windows that overlap; the answer is their mean, and contributions are "
-                "shares of one window."
+                f"The text was read in {prediction.windows} windows that overlap; the answer is their mean, and contributions "
+                "are shares of one window."
             )
         if prediction.escalated:
             notes.append("A faster answer was too unsure; this is the careful one.")
@@ -217,7 +222,7 @@ def save(explanations: Sequence[Explanation], path: str | Path) -> None:
 
         if len(explanations) != 1:
             raise BadConfig(f"{path}: an image shows one text, got {len(explanations)}; save a page (.html), or one at a time")
-        draw_picture(explanations[0].picture(), path, title=headline(explanations[0]))
+        draw_picture(explanations[0].picture(), path, title=headline(explanations[0]), notes=explanations[0].notes)
     elif kind in (".json", ".jsonl"):
         from adapler.report.page import write_page
 

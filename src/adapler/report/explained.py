@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -23,9 +23,12 @@ def fragment(explanation: Explanation) -> str:
 
 def page(explanations: Sequence[Explanation]) -> str:
     """A whole page."""
-    return _template("explained.html.j2").render(
-        **PICTURE_STYLE, title="what the model read", bodies=map(body, explanations), count=len(explanations)
-    )
+    return page_of(map(body, explanations), "what the model read")
+
+
+def page_of(bodies: Iterable[Markup], title: str, summary: str = "") -> str:
+    """A page of explanations made already, below a line that sums them up."""
+    return _template("explained.html.j2").render(**PICTURE_STYLE, title=title, summary=summary, bodies=bodies)
 
 
 def body(explanation: Explanation, marked: Collection[int] = (), words: str = "") -> Markup:
@@ -42,7 +45,7 @@ def body(explanation: Explanation, marked: Collection[int] = (), words: str = ""
         rationale=[word.text for word in explanation.rationale()],
         all_words=len(explanation.rationale(0)),
     )
-    return Markup(made)  # noqa: S704 (escaped by the template)
+    return Markup(made)
 
 
 @cache

@@ -84,25 +84,23 @@ class Picture:
 def picture(
     pieces: Sequence[str],
     words: Sequence[Sequence[int]],
-    scores: Sequence[Sequence[float | None]],
+    shares: Sequence[Sequence[float | None]],
     kept: Sequence[Sequence[int]],
     *,
-    windows: Sequence[int] = (),
     marked: Collection[int] = (),
 ) -> Picture:
     """The picture of a text. `pieces` are its tokens as they are shown, `words` the places of those written together.
 
-    `scores` are per layer and token, None where nobody asked; `kept` are per layer the places that entered it. `windows`:
-    how many tokens each has, where there are several, as scores are shares of one window. `marked`: places to be marked.
+    `shares` are contributions per layer and token in equal shares, None where nobody asked; `kept` are per layer the places
+    that entered it; `marked` are places to be marked.
     """
     written = _written(words, len(pieces))
     letters = "".join(pieces[place] for word in words for place in word)
     layers = []
     alive: set[int] = set(range(len(pieces)))
     for index, entered in enumerate(kept):
-        row = scores[index] if index < len(scores) else [None] * len(pieces)
+        row = shares[index] if index < len(shares) else [None] * len(pieces)
         before, alive = alive, set(entered)
-        shares = _shares(row, windows or (len(pieces),))
         shown = [
             Piece(
                 text,
@@ -111,11 +109,22 @@ def picture(
                 share,
                 place in marked,
             )
-            for place, (text, share) in enumerate(zip(pieces, shares, strict=True))
+            for place, (text, share) in enumerate(zip(pieces, row, strict=True))
         ]
         layers.append(Layer(index + 1, len(entered), [Word([shown[place] for place in places]) for places in written]))
     grid = sum(map(columns, pieces)) + len(written) <= _GRID_COLUMNS
     return Picture(len(pieces), runs_right_to_left(letters), grid, layers)
+
+
+def equal_shares(scores: Sequence[float | None], windows: Sequence[int] = ()) -> list[float | None]:
+    """Scores of one layer in equal shares: times the tokens that were judged; where there are several `windows` of so many
+    tokens, times those of the same window."""
+    shares: list[float | None] = []
+    for count in windows or (len(scores),):
+        row = scores[len(shares) : len(shares) + count]
+        came = sum(score is not None for score in row)
+        shares += [None if score is None else score * came for score in row]
+    return shares
 
 
 def level_names() -> list[str]:
@@ -151,15 +160,3 @@ def _written(words: Sequence[Sequence[int]], tokens: int) -> list[list[int]]:
     inside = {place for word in words for place in word}
     alone = [[place] for place in range(tokens) if place not in inside]
     return sorted([*map(list, words), *alone])
-
-
-def _shares(scores: Sequence[float | None], windows: Sequence[int]) -> list[float | None]:
-    """Scores in equal shares: times the tokens of their window that were judged."""
-    shares: list[float | None] = []
-    first = 0
-    for count in windows:
-        row = scores[first : first + count]
-        came = sum(score is not None for score in row)
-        shares += [None if score is None else score * came for score in row]
-        first += count
-    return shares

@@ -23,7 +23,7 @@ def drawn(picture: Picture) -> Markup:
         rows.append(f'<div class="layer">{head} {" ".join([_part(part, safe) for part in parts])}</div>')
     kind, direction = ("table" if picture.grid else "flow"), ("rtl" if picture.rtl else "ltr")
     inside = "\n".join(rows)
-    return Markup(f'<div class="layers {kind}" dir="{direction}">\n{inside}\n</div>')  # noqa: S704 (escaped above)
+    return Markup(f'<div class="layers {kind}" dir="{direction}">\n{inside}\n</div>')
 
 
 def _part(part: Word | Gap, safe: Escape) -> str:

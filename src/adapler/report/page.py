@@ -14,7 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from adapler.config import Settings, TrainConfig
-from adapler.report.heatmap import DARK_SHADES, SHADES, level_names, picture
+from adapler.report.heatmap import DARK_SHADES, SHADES, equal_shares, level_names, picture
 from adapler.report.markup import drawn
 from adapler.report.svg import Mark, Series, Spot, Tick, bar_chart, curve_chart, line_chart
 
@@ -278,7 +278,7 @@ def _told(story: Mapping[str, Any]) -> Told:
         predicted=story["predicted"],
         predicted_full=story["predicted_full"],
         tokens=len(tokens),
-        drawing=drawn(picture(story.get("pieces", tokens), words, story["scores"], story["kept"])),
+        drawing=drawn(picture(story.get("pieces", tokens), words, list(map(equal_shares, story["scores"])), story["kept"])),
     )
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import textwrap
+import unicodedata
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from adapler.data.words import runs_right_to_left
 from adapler.errors import BadInput, MissingExtra
 from adapler.report.heatmap import SHADES, Layer, Picture, Piece, columns, level_names, plain
 
@@ -16,10 +20,14 @@ FONTS = ("DejaVu Sans Mono", "DejaVu Sans", "Noto Sans Mono CJK SC", "Noto Sans 
 """Asked in this order for each character, as far as they are installed."""
 _STRIP = 104  # letters of a strip
 _HEAD = 13  # letters in front of it
+_NARROWEST = 70  # the legend
 _SIZE = 8.0  # points
 _LETTER = 0.602 * _SIZE / 72  # inches: a letter of the first font
 _ROW = 0.185
 _ON_SHADE = ("#10202e",) * 5 + ("#ffffff",) * 2
+_JOINER = "\u200d"
+_ENDS_A_STROKE = "اأإآٱءدذڈرزژڑوؤةىے"
+"""Letters of the Arabic script after which a word's stroke begins anew."""
 _INK, _DIM, _LEFT, _GONE, _MARK = "#17212b", "#56636f", "#66717b", "#c3cad1", "#c2410c"
 
 
@@ -29,6 +37,8 @@ class Cell:
 
     place: int
     piece: Piece
+    text: str
+    """With joiners where a letter goes on with that of the piece beside it."""
 
 
 def check_figure(path: Path) -> None:
@@ -37,7 +47,7 @@ def check_figure(path: Path) -> None:
         raise BadInput(f"{path}: a figure is written as .png, .svg or .pdf")
 
 
-def new_figure(width: float, height: float, *, layout: str | None = None) -> Any:
+def new_figure(width: float, height: float, *, layout: Literal["constrained"] | None = None) -> Any:
     """An empty figure of so many inches."""
     try:
         from matplotlib.figure import Figure
@@ -58,21 +68,23 @@ def save_figure(figure: Any, path: Path) -> None:
         figure.savefig(path, dpi=160, metadata=dated)
 
 
-def draw_picture(picture: Picture, path: Path, *, title: str = "") -> None:
-    """The picture on white."""
+def draw_picture(picture: Picture, path: Path, *, title: str = "", notes: Sequence[str] = ()) -> None:
+    """The picture on white, below its title and what is to be known of it."""
     check_figure(path)
     strips = _strips(picture)
-    rows = len(strips) * (len(picture.layers) + 1) + 2
-    wide = _HEAD + max(_HEAD, *(_width(strip) for strip in strips)) if strips else 2 * _HEAD
-    wide = max(wide, len(title) + 2, 70 if rows else 0)
+    lines = [line for each in notes for line in textwrap.wrap(each, _STRIP)]
+    rows = len(lines) + len(strips) * (len(picture.layers) + 1) + 2
+    wide = max(_NARROWEST, columns(title) + 2, *map(len, lines), *(_HEAD + _width(strip) for strip in strips))
     figure = new_figure(wide * _LETTER + 0.2, rows * _ROW + 0.3)
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set_xlim(-1.5, wide + 1.5)
     axes.set_ylim(rows + 0.6, -1)
     axes.axis("off")
     family = _fonts()
-    _write(axes, 0, 0, title, _INK, family, weight="bold")
-    row = 1.5
+    _write(axes, 0, 0, plain(title), _INK, family, weight="bold")
+    for number, line in enumerate(lines):
+        _write(axes, 0, number + 1, line, _DIM, family)
+    row = len(lines) + 1.5
     for strip in strips:
         for layer, words in zip(picture.layers, strip, strict=True):
             _write(axes, 0, row, f"{layer.number:>2} {layer.entered:>4}/{picture.tokens}", _DIM, family)
@@ -112,29 +124,45 @@ def _width(strip: Sequence[Sequence[Sequence[Piece]]]) -> int:
 
 
 def _cells(words: Sequence[Sequence[Piece]], rtl: bool, wide: int) -> list[Cell]:
-    """From the left, or from the right edge where the text runs so; a word of the other direction keeps its own."""
+    """From the left, or from the right edge where the text runs so. A word that runs the other way does so within itself."""
     cells, place = [], _HEAD
     for word in words:
-        for piece in word:
-            width = columns(plain(piece.text))
-            cells.append(Cell(wide - (place - _HEAD) - width if rtl else place, piece))
+        turned = runs_right_to_left("".join(piece.text for piece in word)) != rtl
+        texts = _joined([plain(piece.text) for piece in word])
+        spelt = list(zip(word, texts, strict=True))
+        for piece, text in reversed(spelt) if turned else spelt:
+            width = columns(text)
+            cells.append(Cell(wide - (place - _HEAD) - width if rtl else place, piece, text))
             place += width
         place += 1
     return cells
 
 
+def _joined(texts: Sequence[str]) -> list[str]:
+    """Pieces that are drawn apart, with joiners at seams where their letters are written together."""
+    joined = list(texts)
+    for number, (one, other) in enumerate(pairwise(texts)):
+        if one and other and _joins(one[-1]) and unicodedata.bidirectional(other[0]) in ("AL", "NSM"):
+            joined[number] += _JOINER
+            joined[number + 1] = _JOINER + joined[number + 1]
+    return joined
+
+
+def _joins(letter: str) -> bool:
+    return unicodedata.bidirectional(letter) == "AL" and letter not in _ENDS_A_STROKE
+
+
 def _draw(axes: Any, cell: Cell, row: float, family: Sequence[str]) -> None:
     from matplotlib.patches import Rectangle
 
-    piece, text = cell.piece, plain(cell.piece.text)
-    width = columns(text)
+    piece, width = cell.piece, columns(cell.text)
     colour = {"left": _LEFT, "gone": _GONE}.get(piece.fate, _INK)
     if piece.fate == "kept" and piece.level is not None:
         axes.add_patch(Rectangle((cell.place - 0.1, row - 0.45), width + 0.2, 0.9, color=SHADES[piece.level], linewidth=0))
         colour = _ON_SHADE[piece.level]
     if piece.marked:
         axes.add_patch(Rectangle((cell.place - 0.1, row - 0.45), width + 0.2, 0.9, fill=False, edgecolor=_MARK))
-    _write(axes, cell.place + width / 2, row, text, colour, family, centre=True)
+    _write(axes, cell.place + width / 2, row, cell.text, colour, family, centre=True)
     if piece.fate == "left":
         axes.plot([cell.place, cell.place + width], [row, row], color=_LEFT, linewidth=0.8)
 
@@ -144,7 +172,7 @@ def _legend(axes: Any, row: float, family: Sequence[str]) -> None:
 
     words = "contribution in equal shares"
     _write(axes, 0, row, words, _DIM, family)
-    place = len(words) + 1.0
+    place = len(words) + 2.0
     for name, shade, ink in zip(level_names(), SHADES, _ON_SHADE, strict=True):
         axes.add_patch(Rectangle((place, row - 0.45), len(name) + 1.4, 0.9, color=shade, linewidth=0))
         _write(axes, place + len(name) / 2 + 0.7, row, name, ink, family, centre=True)
@@ -152,7 +180,15 @@ def _legend(axes: Any, row: float, family: Sequence[str]) -> None:
 
 
 def _write(
-    axes: Any, x: float, y: float, text: str, colour: str, family: Sequence[str], *, centre: bool = False, weight: str = "normal"
+    axes: Any,
+    x: float,
+    y: float,
+    text: str,
+    colour: str,
+    family: Sequence[str],
+    *,
+    centre: bool = False,
+    weight: str = "normal",
 ) -> None:
     axes.text(
         x,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
 from adapler.report.heatmap import LEVELS, SHADES, Gap, Layer, Picture, Piece, Word, columns, level_names, plain
@@ -12,6 +13,7 @@ from adapler.report.heatmap import LEVELS, SHADES, Gap, Layer, Picture, Piece, W
 if TYPE_CHECKING:
     from adapler.explain import Explanation
 
+_HEAD = 12  # letters in front of a layer
 _ON_SHADE = ("#10202e",) * 5 + ("#ffffff",) * 2
 
 
@@ -22,8 +24,7 @@ def explained(explanation: Explanation, console: Console) -> None:
     console.print(Text(plain(headline(explanation)), style="bold"))
     for note in explanation.notes:
         console.print(Text(note, style="dim"))
-    for line in drawn(explanation.picture(), coloured=console.color_system is not None, width=console.width):
-        console.print(line)
+    console.print(drawn(explanation.picture(), coloured=console.color_system is not None, width=console.width))
     left = explanation.rationale()
     console.print(
         Text(f"left in the last layer, {len(left)} of {len(explanation.rationale(0))} words: ").append(
@@ -32,25 +33,30 @@ def explained(explanation: Explanation, console: Console) -> None:
     )
 
 
-def drawn(picture: Picture, *, coloured: bool, width: int) -> list[Text]:
-    """A line a layer (several for long texts), then what the signs mean."""
-    lines = [_layer(layer, picture, coloured=coloured, width=width) for layer in picture.layers]
-    if any(piece.level is not None for layer in picture.layers for word in layer.words for piece in word.pieces):
-        lines.append(_legend(coloured))
-    return lines
-
-
-def _layer(layer: Layer, picture: Picture, *, coloured: bool, width: int) -> Text:
-    grown = Text(f"{layer.number:>2} {layer.entered:>3}/{picture.tokens:<3} ", style="dim", overflow="fold")
-    needed = len(grown) + sum(columns(piece.text) + 2 * (not coloured) for word in layer.words for piece in word.pieces)
+def drawn(picture: Picture, *, coloured: bool, width: int) -> Table:
+    """A row a layer, then what the signs mean."""
+    table = Table.grid(padding=(0, 1))
+    table.add_column(no_wrap=True, style="dim")
+    table.add_column(overflow="fold")
+    needed = sum(columns(piece.text) + 2 * (not coloured) for word in picture.layers[0].words for piece in word.pieces)
     # In columns, what is gone keeps its place; a text that runs on is shorter without.
-    in_columns = picture.grid and needed + len(layer.words) <= width
+    in_columns = picture.grid and _HEAD + needed + len(picture.layers[0].words) <= width
+    for layer in picture.layers:
+        table.add_row(
+            f"{layer.number:>2} {layer.entered:>3}/{picture.tokens}", _layer(layer, coloured=coloured, in_columns=in_columns)
+        )
+    table.add_row("", _legend(coloured))
+    return table
+
+
+def _layer(layer: Layer, *, coloured: bool, in_columns: bool) -> Text:
+    grown = Text()
     for part in layer.words if in_columns else layer.parts:
         if isinstance(part, Gap):
             grown.append("·" * min(part.tokens, 3), style="dim")
         else:
             _append(grown, part, coloured=coloured, in_columns=in_columns)
-        grown.append(" ", style="not dim")
+        grown.append(" ")
     return grown
 
 
@@ -69,8 +75,8 @@ def _style(piece: Piece) -> str:
     if piece.fate == "left":
         return "strike dim"
     if piece.level is None:
-        return "not dim"
-    return f"not dim {_ON_SHADE[piece.level]} on {SHADES[piece.level]}"
+        return ""
+    return f"{_ON_SHADE[piece.level]} on {SHADES[piece.level]}"
 
 
 def _legend(coloured: bool) -> Text:
@@ -78,5 +84,5 @@ def _legend(coloured: bool) -> Text:
         return Text("~word~ left in front of this layer; · gone before", style="dim")
     legend = Text("contribution in equal shares: ", style="dim")
     for level, name in zip(range(len(LEVELS) + 1), level_names(), strict=True):
-        legend.append(f" {name} ", style=f"not dim {_ON_SHADE[level]} on {SHADES[level]}")
+        legend.append(f" {name} ", style=f"{_ON_SHADE[level]} on {SHADES[level]}")
     return legend.append("  ").append("word", style="strike").append(" left in front of this layer; · gone before")

@@ -34,8 +34,8 @@ class Answer:
     scores: tuple[NDArray[np.floating[Any]], ...] | None = None
     """On request, per decision: the score of every token it was about, end to end. Empty without reduction."""
     in_front: tuple[int, ...] = ()
-    """Of each decision, in front of which layer it was made: in front of layer l the tokens that entered layer l - 1 are judged,
-    and those that enter layer l have stayed."""
+    """Of each decision, in front of which layer l it was made: about the tokens that entered layer l - 1, of which those that
+    enter layer l stay."""
 
 
 class Runtime(ABC):
