@@ -12,19 +12,25 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 if TYPE_CHECKING:
     from adapler.data.text import Text
 
-Places = NDArray[np.int64]
-"""(T, 3), per token: start and end in its text, in characters, and which text that is: 0, 1, or -1 for special tokens."""
-
 SHARED, BLANK = "▫", "␣"
 """What stands for a token all of whose characters were shown by the one before, and for one of white space."""
-_NO_TEXT = -1
 _HAN = ((0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x3FFFF))
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where the tokens of a text stand."""
+
+    spans: list[tuple[int, int]]
+    """Start and end of each, in characters of its text."""
+    texts: list[int | None]
+    """Which text that is: 0, 1 for the second of a pair, None for special tokens."""
+
+    def __len__(self) -> int:
+        return len(self.spans)
 
 
 @dataclass(frozen=True)
@@ -45,25 +51,22 @@ class Word:
 
 def places_of(encoding: Any) -> Places:
     """Of a tokenizers encoding that has offsets."""
-    places = np.empty((len(encoding.ids), 3), dtype=np.int64)
-    places[:, :2] = encoding.offsets
-    places[:, 2] = [_NO_TEXT if number is None else number for number in encoding.sequence_ids]
-    return places
+    return Places(encoding.offsets, encoding.sequence_ids)
 
 
 def words_of(text: Text, places: Places, *, first: int = 0, window: int = 0) -> list[Word]:
     """The words of one window, whose tokens are counted from `first`."""
     found: list[Word] = []
     tokens: list[int] = []
-    begin = until = 0
-    owner = _NO_TEXT
+    begin = until = owner = 0
+    texts = _texts(text)
 
     def close() -> None:
         if tokens:
-            found.append(Word(_text(text, owner)[begin:until], begin, until, owner, tuple(tokens), window))
+            found.append(Word(texts[owner][begin:until], begin, until, owner, tuple(tokens), window))
 
-    for number, start, end, of in _spans(text, places):
-        if tokens and of == owner and _goes_on(_text(text, of), until, start):
+    for number, start, end, of in _spans(texts, places):
+        if tokens and of == owner and _goes_on(texts[of], until, start):
             until = max(until, end)
         else:
             close()
@@ -75,12 +78,13 @@ def words_of(text: Text, places: Places, *, first: int = 0, window: int = 0) -> 
 
 def shown(text: Text, places: Places, names: Sequence[str]) -> list[str]:
     """What a reader is shown of each token: its own part of the text; of a special token its name."""
-    pieces = [name if of == _NO_TEXT else BLANK for name, of in zip(names, places[:, 2].tolist(), strict=True)]
-    until, owner = 0, _NO_TEXT
-    for number, start, end, of in _spans(text, places):
+    pieces = [name if of is None else BLANK for name, of in zip(names, places.texts, strict=True)]
+    until = owner = 0
+    texts = _texts(text)
+    for number, start, end, of in _spans(texts, places):
         if of != owner:
             until, owner = 0, of
-        pieces[number] = _text(text, of)[max(start, until) : end] or SHARED
+        pieces[number] = texts[of][max(start, until) : end] or SHARED
         until = max(until, end)
     return pieces
 
@@ -91,20 +95,20 @@ def runs_right_to_left(letters: str) -> bool:
     return sum(kind in ("R", "AL") for kind in kinds) > kinds.count("L")
 
 
-def _spans(text: Text, places: Places) -> Iterator[tuple[int, int, int, int]]:
+def _spans(texts: Sequence[str], places: Places) -> Iterator[tuple[int, int, int, int]]:
     """Token, start, end and text of what stands in one; white space that some tokenizers count in is left out."""
-    for number, (start, end, of) in enumerate(places.tolist()):
-        if of == _NO_TEXT:
+    for number, ((start, end), of) in enumerate(zip(places.spans, places.texts, strict=True)):
+        if of is None:
             continue
-        piece = _text(text, of)[start:end]
+        piece = texts[of][start:end]
         bare = piece.strip()
         if bare:
-            begin = start + len(piece) - len(piece.lstrip())
+            begin = start if len(bare) == len(piece) else start + len(piece) - len(piece.lstrip())
             yield number, begin, begin + len(bare), of
 
 
-def _text(text: Text, of: int) -> str:
-    return text if isinstance(text, str) else text[of]
+def _texts(text: Text) -> Sequence[str]:
+    return (text,) if isinstance(text, str) else text
 
 
 def _goes_on(text: str, until: int, start: int) -> bool:

@@ -7,9 +7,12 @@ The paper's Figure 4: rows are layers, colour is contribution. What this module 
 from __future__ import annotations
 
 import unicodedata
+from bisect import bisect_right
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
+from operator import attrgetter
+from typing import NamedTuple
 
 from adapler.data.words import runs_right_to_left
 
@@ -21,8 +24,7 @@ DARK_SHADES = ("#1a222b", "#1d2e41", "#20405f", "#285a88", "#5399d3", "#8cc3f0",
 _GRID_COLUMNS = 128  # letters, gaps included, that fit beside each other where the page still shows columns
 
 
-@dataclass(frozen=True)
-class Piece:
+class Piece(NamedTuple):
     """One token in front of one layer."""
 
     text: str
@@ -36,11 +38,12 @@ class Piece:
     """Whether the reader's eye is to be led to it."""
 
 
-@dataclass(frozen=True)
-class Word:
+class Word(NamedTuple):
     """Pieces that are written together."""
 
     pieces: list[Piece]
+    gone: bool
+    """Whether all of them were gone before."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,7 @@ class Layer:
     def parts(self) -> list[Word | Gap]:
         """The same with words of which nothing is left drawn together: for texts that run on."""
         parts: list[Word | Gap] = []
-        for gone, run in groupby(self.words, key=lambda word: all(piece.fate == "gone" for piece in word.pieces)):
+        for gone, run in groupby(self.words, key=attrgetter("gone")):
             together = list(run)
             parts += [Gap(sum(len(word.pieces) for word in together))] if gone else together
         return parts
@@ -96,22 +99,23 @@ def picture(
     """
     written = _written(words, len(pieces))
     letters = "".join(pieces[place] for word in words for place in word)
+    gone = [Piece(text, "gone", None, None, place in marked) for place, text in enumerate(pieces)]
+    gone_words = [Word([gone[place] for place in places], True) for places in written]
     layers = []
-    alive: set[int] = set(range(len(pieces)))
+    alive = set(range(len(pieces)))
     for index, entered in enumerate(kept):
         row = shares[index] if index < len(shares) else [None] * len(pieces)
         before, alive = alive, set(entered)
-        shown = [
-            Piece(
-                text,
-                "kept" if place in alive else "left" if place in before else "gone",
-                None if share is None else sum(share >= limit for limit in LEVELS),
-                share,
-                place in marked,
-            )
-            for place, (text, share) in enumerate(zip(pieces, row, strict=True))
+        shown = gone.copy()
+        for place in before:
+            share, fate = row[place], "kept" if place in alive else "left"
+            level = None if share is None else bisect_right(LEVELS, share)
+            shown[place] = Piece(pieces[place], fate, level, share, place in marked)
+        spelt = [
+            lost if before.isdisjoint(places) else Word([shown[place] for place in places], False)
+            for places, lost in zip(written, gone_words, strict=True)
         ]
-        layers.append(Layer(index + 1, len(entered), [Word([shown[place] for place in places]) for places in written]))
+        layers.append(Layer(index + 1, len(entered), spelt))
     grid = sum(map(columns, pieces)) + len(written) <= _GRID_COLUMNS
     return Picture(len(pieces), runs_right_to_left(letters), grid, layers)
 
