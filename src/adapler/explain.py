@@ -114,7 +114,8 @@ class Explanation:
     @property
     def word_contributions(self) -> Scores:
         """Per layer, the sum over each of `words`' tokens that were judged; None where none was."""
-        return [[_sum([row[token] for token in word.tokens]) for word in self.words] for row in self.contributions]
+        places = [word.tokens for word in self.words]
+        return [[row[tokens[0]] if len(tokens) == 1 else _sum(row, tokens) for tokens in places] for row in self.contributions]
 
     def rationale(self, depth: int | None = None) -> list[Word]:
         """The words of which at least one token entered `depth` layers; by default all layers. 0 gives every word.
@@ -124,9 +125,11 @@ class Explanation:
         deep = self.layers if depth is None else depth
         if not 0 <= deep <= self.layers:
             raise BadConfig(f"depth must lie in 0 to {self.layers}, the model's layers, got {depth}")
-        depths = self.prediction.depths
-        alive = [word for word in self.words if any(depths[token] >= deep for token in word.tokens)]
-        return list({(word.of, word.start, word.end): word for word in alive}.values())
+        alive = {token for token, depth in enumerate(self.prediction.depths) if depth >= deep}
+        found = [word for word in self.words if not alive.isdisjoint(word.tokens)]
+        if self.prediction.windows == 1:
+            return found
+        return list({(word.of, word.start, word.end): word for word in found}.values())
 
     @property
     def pieces(self) -> list[str]:
@@ -248,8 +251,8 @@ def _row(window: Judged, layer: int, depths: Any) -> list[float | None]:
     return row
 
 
-def _sum(scores: Sequence[float | None]) -> float | None:
-    there = [score for score in scores if score is not None]
+def _sum(row: Sequence[float | None], tokens: Sequence[int]) -> float | None:
+    there = [score for token in tokens if (score := row[token]) is not None]
     return sum(there) if there else None
 
 

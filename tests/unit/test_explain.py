@@ -273,6 +273,7 @@ def test_right_to_left_text_is_whole_and_runs_so(tmp_path: Path) -> None:
     page = explained_module.page([told])
     assert 'class="layers table" dir="rtl"' in page
     assert page.count(">שלום<") >= told.layers
+    assert "direction: ltr" not in page  # a head that runs the other way would lie over the text
     told.save(tmp_path / "rtl.png")
     assert (tmp_path / "rtl.png").stat().st_size > 1000
 

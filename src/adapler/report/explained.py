@@ -34,6 +34,7 @@ def page_of(bodies: Iterable[Markup], title: str, summary: str = "") -> str:
 def body(explanation: Explanation, marked: Collection[int] = (), words: str = "") -> Markup:
     """One explanation without its style; `words` stand above the picture."""
     prediction = explanation.prediction
+    picture = explanation.picture(marked)
     others = sorted(prediction.scores.items(), key=lambda item: -item[1])
     made = _template("explanation.html.j2").render(
         prediction=prediction,
@@ -41,7 +42,8 @@ def body(explanation: Explanation, marked: Collection[int] = (), words: str = ""
         speedup=prediction.flops_full / prediction.flops,
         notes=explanation.notes,
         words=words,
-        drawing=drawn(explanation.picture(marked)),
+        drawing=drawn(picture),
+        direction="rtl" if picture.rtl else "ltr",
         rationale=[word.text for word in explanation.rationale()],
         all_words=len(explanation.rationale(0)),
     )
