@@ -130,6 +130,20 @@ def training_speed() -> str:
     return "\n".join([*lines, "", f"{about}; {conditions(shared)}"])
 
 
+def explain_cost() -> str:
+    """What explanations cost beside predictions, and how long a page of them takes."""
+    records = read("explain-cost-*.json")
+    if not records:
+        return MISSING
+    lines = ["| | runtime | texts/s | time of predicting |", "|---|---|---:|---:|"]
+    for record in (record for record in records if record["unit"] == "texts/s"):
+        ratio = record["config"]["time_of_predicting"]
+        lines.append(f"| {record['variant']} | {record['runtime']} | {record['value']:.0f} | {ratio:.3f}x |")
+    drawn = [f"{r['variant']}: {r['value']:.1f} s ({r['config']['megabytes']} MB)." for r in records if r["unit"] == "s"]
+    first = records[0]
+    return "\n".join([*lines, "", *drawn, f"{first['n']} texts of {first['task']}; {conditions(first)}"])
+
+
 def settings() -> str:
     """Every setting of a training run with its default and its one description."""
     lines = ["| setting | default | meaning |", "|---|---|---|"]
@@ -147,6 +161,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "speed": lambda: speed_tables.headline(read("bench-*.json")),
     "bench": lambda: speed_tables.bench(read("bench-*.json")),
     "cost-curves": lambda: speed_tables.cost_curves(read("cost-curves-*.json")),
+    "explain-cost": explain_cost,
     "packed": packed,
     "proofs": proofs,
     "training": training,

@@ -12,6 +12,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from adapler.classifier import Classifier as Classifier
     from adapler.config import TrainConfig as TrainConfig
+    from adapler.explain import Explanation as Explanation
     from adapler.live import Estimator as Estimator
     from adapler.live import reduce as reduce
     from adapler.prediction import Prediction as Prediction
@@ -20,13 +21,14 @@ if TYPE_CHECKING:
 _LAZY = {
     "Classifier": "adapler.classifier",
     "Estimator": "adapler.live",
+    "Explanation": "adapler.explain",
     "Prediction": "adapler.prediction",
     "reduce": "adapler.live",
     "TrainConfig": "adapler.config",
     "train": "adapler.training.run",
 }
 
-__all__ = ["Classifier", "Estimator", "Prediction", "TrainConfig", "__version__", "reduce", "train"]
+__all__ = ["Classifier", "Estimator", "Explanation", "Prediction", "TrainConfig", "__version__", "reduce", "train"]
 
 
 def __getattr__(name: str) -> Any:

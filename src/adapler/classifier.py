@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast, overload
+from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 from adapler import doctor
 from adapler.data.keep import AlwaysKeep, keeper
-from adapler.data.text import WINDOW_TEXTS, EncodedText, Text, TextEncoder, as_text, budget_batches, windows
+from adapler.data.text import WINDOW_TEXTS, EncodedText, Text, TextEncoder, as_text, budget_batches, cleaned, windows
 from adapler.doctor import Diagnosis
 from adapler.errors import BadConfig, BadModel
+from adapler.explain import Explanation
 from adapler.folder import REDUCED_TYPE, Folder
 from adapler.hub import locate
 from adapler.memory import give_back
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from adapler.methods.base import Reducer
     from adapler.runtimes.torch_packed import TorchPacked
 
+T = TypeVar("T")
 
 EVEN = 1024
 """Tokens from which texts of one length run as a batch of their own, at full length; where tokens leave, no length stays."""
@@ -330,44 +331,107 @@ class Classifier:
         An iterator is read in windows of a few thousand texts, so memory does not grow with its length. The other arguments
         choose an operating point for this call alone.
         """
+        how = self._wished(point, max_loss, speedup, escalate)
+        return self._answered(texts, lambda window: self._predict_window(window, how))
+
+    @overload
+    def explain(  # type: ignore[overload-overlap]
+        self,
+        texts: Text,
+        *,
+        point: str | None = None,
+        max_loss: float | None = None,
+        speedup: float | None = None,
+        escalate: float | None = None,
+    ) -> Explanation: ...
+    @overload
+    def explain(  # type: ignore[overload-overlap]
+        self,
+        texts: Sequence[Text],
+        *,
+        point: str | None = None,
+        max_loss: float | None = None,
+        speedup: float | None = None,
+        escalate: float | None = None,
+    ) -> list[Explanation]: ...
+    @overload
+    def explain(
+        self,
+        texts: Iterable[Text],
+        *,
+        point: str | None = None,
+        max_loss: float | None = None,
+        speedup: float | None = None,
+        escalate: float | None = None,
+    ) -> Iterator[Explanation]: ...
+    def explain(
+        self,
+        texts: Any,
+        *,
+        point: str | None = None,
+        max_loss: float | None = None,
+        speedup: float | None = None,
+        escalate: float | None = None,
+    ) -> Any:
+        """As a call, but with the account of every token: its contribution in front of every layer, and where it left.
+
+        It comes from the same run as the prediction. A model that removes nothing has none to give.
+        """
+        if not self.cost.predictors:
+            raise BadModel(
+                "the model removes nothing, so it has no account of which tokens mattered; explain a reduced model "
+                "(make one: adapler train)"
+            )
+        how = self._wished(point, max_loss, speedup, escalate)
+        return self._answered(texts, lambda window: self._explain_window(window, how))
+
+    @property
+    def encoder(self) -> TextEncoder:
+        """What makes token ids of texts here."""
+        return self._encoder
+
+    def at_scale(self, parts: Sequence[Sequence[EncodedText]], scale: float | None) -> list[Prediction]:
+        """One answer a text, as `encoder.parts` gives texts, whose parts run in batches with all others. `scale` multiplies
+        the thresholds; 0 removes nothing."""
+        answers = iter(self._predict([part for text in parts for part in text], scale))
+        return [combined(list(islice(answers, len(text)))) for text in parts]
+
+    def _wished(self, point: str | None, max_loss: float | None, speedup: float | None, escalate: float | None) -> Operating:
+        """How a call with these wishes runs."""
         self._check_escalate(escalate)
-        wished = any(wish is not None for wish in (point, max_loss, speedup, escalate))
-        how = (
-            operating(self.dial, point=point, max_loss=max_loss, speedup=speedup, escalate=escalate)
-            if wished
-            else self.operating
-        )
-        if isinstance(texts, str) or (isinstance(texts, tuple) and len(texts) == 2 and all(isinstance(t, str) for t in texts)):
-            return self._predict_window([as_text(texts, 0)], how)[0]
-        if not isinstance(texts, Iterable):
-            as_text(texts, 0)  # neither a text nor a collection of texts: the same typed error
-        answers = self._stream(texts, how)
-        return list(answers) if hasattr(texts, "__len__") else answers
+        if all(wish is None for wish in (point, max_loss, speedup, escalate)):
+            return self.operating
+        return operating(self.dial, point=point, max_loss=max_loss, speedup=speedup, escalate=escalate)
 
     def _check_escalate(self, escalate: float | None) -> None:
         if escalate is not None and problem_of(self.runtime.problem_type, len(self.labels)) != SINGLE:
             raise BadConfig("only an answer of one label can be unsure, and this model gives several or a quantity")
 
-    def _stream(self, texts: Iterable[object], how: Operating) -> Iterator[Prediction]:
-        for window in windows(texts):
-            yield from self._predict_window(window, how)
-            if len(window) == WINDOW_TEXTS:  # a few milliseconds: nothing after thousands of texts, much after one
-                give_back()
+    def _answered(self, texts: Any, answer: Callable[[Sequence[Text]], list[T]]) -> T | list[T] | Iterator[T]:
+        """One answer, a list or an iterator, as `texts` is."""
+        if isinstance(texts, str) or (isinstance(texts, tuple) and len(texts) == 2 and all(isinstance(t, str) for t in texts)):
+            return answer([as_text(texts, 0)])[0]
+        if not isinstance(texts, Iterable):
+            as_text(texts, 0)  # neither a text nor a collection of texts: the same typed error
+        answers = _stream(texts, answer)
+        return list(answers) if hasattr(texts, "__len__") else answers
 
     def _predict_window(self, window: Sequence[Text], how: Operating) -> list[Prediction]:
-        parts = self._encoder.parts(window)
-        answers = self._answers(parts, how.scale)
+        return self._answers(self._encoder.parts(window), how)
+
+    def _explain_window(self, window: Sequence[Text], how: Operating) -> list[Explanation]:
+        answers = self._answers(self._encoder.parts(window, places=True), how)
+        return [Explanation(cleaned(text), answer) for text, answer in zip(window, answers, strict=True)]
+
+    def _answers(self, parts: Sequence[Sequence[EncodedText]], how: Operating) -> list[Prediction]:
+        """One a text; those that were unsure, given again."""
+        answers = self.at_scale(parts, how.scale)
         if how.escalate is not None:
             unsure = [index for index, answer in enumerate(answers) if answer.score < how.escalate]
-            again = self._answers([parts[index] for index in unsure], how.careful)
+            again = self.at_scale([parts[index] for index in unsure], how.careful)
             for index, answer in zip(unsure, again, strict=True):
-                answers[index] = replace(answer, flops=answer.flops + answers[index].flops, escalated=True)
+                answers[index] = answer.after(answers[index])
         return answers
-
-    def _answers(self, parts: Sequence[Sequence[EncodedText]], scale: float | None) -> list[Prediction]:
-        """One a text, whose parts run in batches with all others."""
-        answers = iter(self._predict([part for text in parts for part in text], scale))
-        return [combined(list(islice(answers, len(text)))) for text in parts]
 
     def _predict(self, encoded: Sequence[EncodedText], scale: float | None) -> list[Prediction]:
         whole = scale == 0 or not self.cost.predictors
@@ -375,13 +439,23 @@ class Classifier:
         budget = self.token_budget or self.runtime.budget(sum(counts), reduced=not whole)
         batches = budget_batches(counts, budget, even=EVEN if whole else None)
         texts = [[encoded[index] for index in batch] for batch in batches]
+        # At full length predictors are asked only for what they say of the tokens, where that is wanted.
+        told = bool(encoded) and encoded[0].places is not None
         found: dict[int, Prediction] = {}
-        for batch, given, answer in zip(batches, texts, self.runtime.each(texts, scale=scale, reduced=scale != 0), strict=True):
+        answers = self.runtime.each(texts, scale=scale, reduced=scale != 0 or told)
+        for batch, given, answer in zip(batches, texts, answers, strict=True):
             found |= zip(batch, self._predictions(given, answer, full=scale == 0), strict=True)
         return [found[index] for index in range(len(encoded))]
 
     def _predictions(self, batch: Sequence[EncodedText], answer: Answer, *, full: bool) -> Iterator[Prediction]:
         return predictions(batch, answer, self.runtime, self._full, full=full)
+
+
+def _stream(texts: Iterable[object], answer: Callable[[Sequence[Text]], list[T]]) -> Iterator[T]:
+    for window in windows(texts):
+        yield from answer(window)
+        if len(window) == WINDOW_TEXTS:  # a few milliseconds: nothing after thousands of texts, much after one
+            give_back()
 
 
 def _in_torch(model: Any, reducer: Reducer | None, device: str | torch.device) -> TorchPacked:

@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from adapler.data.text import EncodedText
+from adapler.data.words import Places
 from adapler.problems import MULTI, THRESHOLD, probabilities
 from adapler.runtimes.base import Answer, Runtime
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What the layers said of the tokens of one window, as the runtime gave it."""
+
+    places: Places
+    scores: tuple[NDArray[np.floating[Any]], ...]
+    """Per decision, of the tokens that had come so far."""
+    in_front: tuple[int, ...]
+    """Of each decision, in front of which layer it was made."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +52,8 @@ class Prediction:
     lengths and FLOPs are sums."""
     thresholds: dict[str, float] | None = None
     """Of a model that gives any number of labels: from which probability on each."""
+    judged: tuple[Judged, ...] = field(default=(), repr=False, compare=False)
+    """Of each window, where an explanation was asked for; see `explain.py`."""
 
     @property
     def labels(self) -> list[str]:
@@ -55,26 +70,34 @@ class Prediction:
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON holds it."""
+        told = {key: value for key, value in asdict(replace(self, judged=())).items() if value is not None and key != "judged"}
         several = {} if self.thresholds is None else {"labels": self.labels}
-        return {key: value for key, value in asdict(self).items() if value is not None} | several | {"kept": self.kept}
+        return told | several | {"kept": self.kept}
+
+    def after(self, first: Prediction) -> Prediction:
+        """This answer, given because the first was too unsure."""
+        return replace(self, flops=self.flops + first.flops, escalated=True)
 
 
 def predictions(
     batch: Sequence[EncodedText], answer: Answer, runtime: Runtime, flops_full: Callable[[int], int], *, full: bool
 ) -> Iterator[Prediction]:
-    """A runtime's traced answer, text by text. With `full` nothing was removed and no predictor was asked."""
+    """A runtime's traced answer, text by text, with the scores of tokens that know their places. With `full` nothing was
+    removed and no predictor needed to be asked."""
     assert answer.depths is not None  # asked for
+    judged = _judged(batch, answer) if batch[0].places is not None else [()] * len(batch)
     rows = zip(
         batch,
         probabilities(answer.logits.astype(np.float64), runtime.problem_type),
         answer.lengths.tolist(),
         np.split(answer.depths, np.cumsum([len(text.ids) for text in batch])[:-1]),
+        judged,
         strict=True,
     )
     several = runtime.problem_type == MULTI
     least = runtime.thresholds or [THRESHOLD] * len(runtime.labels)
     thresholds = dict(zip(runtime.labels, least, strict=True)) if several else None
-    for text, row, lengths, depth in rows:
+    for text, row, lengths, depth, said in rows:
         best, whole = int(row.argmax()), flops_full(len(depth))
         yield Prediction(
             label=runtime.labels[best],
@@ -87,7 +110,23 @@ def predictions(
             flops_full=whole,
             truncated=text.truncated,
             thresholds=thresholds,
+            judged=said,
         )
+
+
+def _judged(batch: Sequence[EncodedText], answer: Answer) -> list[tuple[Judged, ...]]:
+    """The scores of a batch, text by text."""
+    counts = np.array([len(text.ids) for text in batch])
+    assert answer.scores is not None  # asked for
+    rows = []
+    for score, layer in zip(answer.scores, answer.in_front, strict=True):
+        came = answer.lengths[:, layer - 1] if layer else counts
+        rows.append(np.split(score, np.cumsum(came)[:-1]))
+    by_text = zip(*rows, strict=True) if rows else [()] * len(batch)
+    return [
+        (Judged(text.places, scores, answer.in_front),) if text.places is not None else ()
+        for text, scores in zip(batch, by_text, strict=True)
+    ]
 
 
 def combined(parts: Sequence[Prediction]) -> Prediction:
@@ -109,4 +148,5 @@ def combined(parts: Sequence[Prediction]) -> Prediction:
         truncated=any(part.truncated for part in parts),
         windows=len(parts),
         thresholds=first.thresholds,
+        judged=tuple(window for part in parts for window in part.judged),
     )

@@ -143,6 +143,11 @@ class Step:
     weight_after: Tensor
     log_weight_after: Tensor
 
+    @property
+    def in_front(self) -> int:
+        """The first layer that tokens which leave by this decision do not enter."""
+        return self.layer + (self.site != "layer_input")
+
 
 @dataclass
 class Trace:

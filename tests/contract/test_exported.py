@@ -58,6 +58,18 @@ def test_a_classifier_answers_after_export_as_before(made: Classifier, folders: 
         assert one.scores == pytest.approx(other.scores, abs=1e-5)  # float32, other kernels
 
 
+def test_a_classifier_explains_after_export_as_before(made: Classifier, folders: dict[str, Path]) -> None:
+    texts: list[Text] = [*tiny_texts(30, seed=7), *ODD]
+    opened = Classifier.from_pretrained(folders["onnx"])
+    for text, one, other in zip(texts, made.explain(texts), opened.explain(texts), strict=True):
+        assert (one.text, one.words, one.left, one.notes) == (other.text, other.words, other.left, other.notes), text
+        assert one.prediction.depths == other.prediction.depths
+        for mine, theirs in zip(one.contributions, other.contributions, strict=True):
+            assert [score is None for score in mine] == [score is None for score in theirs]
+            # float32, other kernels
+            assert [s for s in mine if s is not None] == pytest.approx([s for s in theirs if s is not None], rel=1e-4, abs=1e-6)
+
+
 @pytest.mark.parametrize("name", EXPORTS)
 def test_an_exported_folder_says_what_it_is(made: Classifier, folders: dict[str, Path], name: str) -> None:
     assert sorted(file.name for file in folders[name].iterdir()) == sorted(FILES)
@@ -202,17 +214,21 @@ def test_a_graph_too_large_for_its_file_is_refused(
         export(checkpoint_of(made), tmp_path / "model", to="onnx")
 
 
-def test_neither_torch_nor_transformers_is_imported(made: Classifier, folders: dict[str, Path]) -> None:
+def test_neither_torch_nor_transformers_is_imported(made: Classifier, folders: dict[str, Path], tmp_path: Path) -> None:
     program = """
 import sys
 for name in ("torch", "transformers", "onnx", "onnxscript"):
     sys.modules[name] = None  # importing it fails
 from adapler import Classifier
-answer = Classifier.from_pretrained(sys.argv[1])(sys.argv[2])
+classifier = Classifier.from_pretrained(sys.argv[1])
+answer = classifier(sys.argv[2])
+told = classifier.explain(sys.argv[2])
+told.save(sys.argv[3])
+assert told.prediction == answer and told.contributions[0][0] > 0
 print(answer.label, answer.lengths)
 """
     text = tiny_texts(1, seed=5)[0]
-    command = [sys.executable, "-c", program, str(folders["onnx"]), text]
+    command = [sys.executable, "-c", program, str(folders["onnx"]), text, str(tmp_path / "why.html")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.stderr == ""
     expected = made(text)

@@ -137,6 +137,8 @@ def test_every_verb_takes_a_saved_model(method: str, tmp_path: Path) -> None:
         ["evaluate", model, *given],
         ["doctor", model],
         ["predict", model, str(data), "--tokens", "--quiet", "--speedup", "1.1"],
+        ["explain", model, "--file", str(data), "--text", "text", "--limit", "2", "--point", "trained"],
+        ["diff", model, *given, "--limit", "2"],
     ):
         done = CliRunner().invoke(app, command)
         assert done.exit_code == 0, f"{command}: {done.output}"

@@ -24,8 +24,7 @@ LAYERS = (
     ("backbones", "methods"),
     ("engine",),
     ("folder", "hub", "checkpoint", "auto"),
-    ("report", "training", "evaluation", "dial", "doctor", "runtimes", "export"),
-    ("prediction",),
+    ("report", "training", "evaluation", "dial", "doctor", "runtimes", "export", "prediction", "explain"),
     ("classifier", "card", "bench"),
     ("live", "study", "serve", "scale", "demo", "cli", "__main__"),
 )

@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 
 from adapler.cli.train import train as train_command
 from adapler.config import TrainConfig, build_config
-from adapler.report import page
-from adapler.report.heatmap import Gap, Word, picture
+from adapler.report import markup, page
+from adapler.report.heatmap import Gap, Picture, equal_shares, picture
 from adapler.report.page import write_report
 from adapler.report.svg import Series, line_chart
 from adapler.training.progress import Silent
@@ -91,8 +91,9 @@ class Page(HTMLParser):
         return [attrs for _, attrs in self.elements if name in (attrs.get("class") or "").split()]
 
 
-def story(tokens: list[str], predicted: str = "good") -> dict[str, Any]:
-    """A text that loses every second of its tokens in front of each layer."""
+def story(tokens: list[str], predicted: str = "good", words: list[list[int]] | None = None) -> dict[str, Any]:
+    """A text that loses every second of its tokens in front of each layer; by default each but the special ones is a word."""
+    special = [place for place, token in enumerate(tokens) if token in ("[CLS]", "[SEP]")]
     alive = list(range(len(tokens)))
     scores, kept = [], []
     for _ in range(LAYERS):
@@ -101,12 +102,18 @@ def story(tokens: list[str], predicted: str = "good") -> dict[str, Any]:
         kept.append(alive)
     return {
         "tokens": tokens,
+        "pieces": [token.removeprefix("##") for token in tokens],
+        "words": words or [[place] for place in range(len(tokens)) if place not in special],
         "scores": scores,
         "kept": kept,
         "label": "good",
         "predicted": predicted,
         "predicted_full": "good",
     }
+
+
+def pictured(told: dict[str, Any]) -> Picture:
+    return picture(told["pieces"], told["words"], list(map(equal_shares, told["scores"])), told["kept"])
 
 
 def split(n: int) -> dict[str, Any]:
@@ -246,8 +253,15 @@ def test_an_unescaped_text_would_be_noticed(report: dict[str, Any], tmp_path: Pa
     ) -> Environment:
         return Environment(loader=loader, autoescape=False, trim_blocks=trim_blocks, lstrip_blocks=lstrip_blocks)
 
-    monkeypatch.setattr(page, "Environment", trusting)
     report["examples"]["sample"] = [story(["[CLS]", HOSTILE[0]])]
+    report["notes"] = [HOSTILE[0]]
+    with monkeypatch.context() as patch:
+        patch.setattr(page, "Environment", trusting)
+        with pytest.raises(AssertionError, match="script"):
+            written(report, tmp_path)
+    report["notes"] = []
+    written(report, tmp_path)
+    monkeypatch.setattr(markup, "escape", lambda text: text)
     with pytest.raises(AssertionError, match="script"):
         written(report, tmp_path)
 
@@ -333,9 +347,10 @@ def test_a_page_does_not_change_the_report(report: dict[str, Any], tmp_path: Pat
 
 
 def test_pieces_of_a_word_stay_together() -> None:
-    first = picture(story(["[CLS]", "un", "##flinch", "##ing", "##", "[SEP]"])).layers[0]
-    spelt = [[piece.text for piece in word.pieces] for word in first.parts if isinstance(word, Word)]
-    assert spelt == [["[CLS]"], ["un", "flinch", "ing"], ["##"], ["[SEP]"]]
+    told = story(["[CLS]", "un", "##flinch", "##ing", "tale", "[SEP]"], words=[[1, 2, 3], [4]])
+    first = pictured(told).layers[0]
+    spelt = [[piece.text for piece in word.pieces] for word in first.words]
+    assert spelt == [["[CLS]"], ["un", "flinch", "ing"], ["tale"], ["[SEP]"]]
 
 
 def test_shades_are_shares_and_fates_are_told() -> None:
@@ -343,7 +358,7 @@ def test_shades_are_shares_and_fates_are_told() -> None:
         "scores": [[0.7, 0.05, 0.05, 0.2], [0.9, None, None, 0.1]],
         "kept": [[0, 3], [0]],
     }
-    rows = [[piece for word in layer.parts for piece in word.pieces] for layer in picture(told).layers]  # type: ignore[union-attr]
+    rows = [[piece for word in layer.words for piece in word.pieces] for layer in pictured(told).layers]
     assert [[piece.fate for piece in row] for row in rows] == [
         ["kept", "left", "left", "kept"],
         ["kept", "gone", "gone", "left"],
@@ -352,10 +367,20 @@ def test_shades_are_shares_and_fates_are_told() -> None:
     assert [piece.level for piece in rows[1]] == [3, None, None, 0]  # of two tokens: 1.8 and 0.2
 
 
+def test_shares_are_those_of_one_window() -> None:
+    assert equal_shares([0.5, 0.5, None, 0.25, 0.25, 0.25, 0.25], [3, 4]) == [1.0, 1.0, None, 1.0, 1.0, 1.0, 1.0]
+
+
+def test_fates_do_not_depend_on_scores() -> None:
+    told = story(["a", "b", "c"]) | {"scores": [[None] * 3, [0.5, None, 0.5]], "kept": [[0, 1, 2], [0]]}
+    rows = [[piece for word in layer.words for piece in word.pieces] for layer in pictured(told).layers]
+    assert [[piece.fate for piece in row] for row in rows] == [["kept"] * 3, ["kept", "left", "left"]]
+
+
 def test_a_long_text_draws_what_is_gone_together() -> None:
-    last = picture(story([f"word{number}" for number in range(300)])).layers[-1]
+    last = pictured(story([f"word{number}" for number in range(300)])).layers[-1]
     gaps = [part.tokens for part in last.parts if isinstance(part, Gap)]
-    pieces = sum(len(part.pieces) for part in last.parts if isinstance(part, Word))
+    pieces = sum(len(part.pieces) for part in last.parts if not isinstance(part, Gap))
     assert sum(gaps) + pieces == 300 and len(gaps) > 1
 
 
@@ -364,7 +389,13 @@ def test_a_long_text_draws_what_is_gone_together() -> None:
     [(["שלום"], True), (["هذا", "##الفيلم"], True), (["good", "film"], False), (["שלום", "international"], False)],
 )
 def test_the_direction_is_that_of_most_letters(words: list[str], rtl: bool) -> None:
-    assert picture(story(["[CLS]", *words, "[SEP]"])).rtl is rtl
+    assert pictured(story(["[CLS]", *words, "[SEP]"])).rtl is rtl
+
+
+def test_an_older_report_shows_each_token_by_itself(report: dict[str, Any], tmp_path: Path) -> None:
+    for told in report["examples"]["sample"]:
+        del told["words"], told["pieces"]
+    assert "##ing" in written(report, tmp_path).text
 
 
 def test_names_in_a_chart_are_escaped() -> None:

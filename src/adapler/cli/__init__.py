@@ -21,6 +21,8 @@ VERBS = Registry(
         "doctor": "adapler.cli.doctor:doctor",
         "bench": "adapler.cli.bench:bench",
         "predict": "adapler.cli.predict:predict",
+        "explain": "adapler.cli.explain:explain",
+        "diff": "adapler.cli.diff:diff",
         "export": "adapler.cli.export:export",
         "info": "adapler.cli.info:info",
         "rationale": "adapler.cli.rationale:rationale",

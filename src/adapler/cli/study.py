@@ -78,7 +78,8 @@ def curves(
 
     adapler study curves runs/study --out curves.png
     """
-    from adapler.study.curves import check_figure, draw, measure_curves, read_curves
+    from adapler.report.plot import check_figure
+    from adapler.study.curves import draw, measure_curves, read_curves
     from adapler.study.places import read_results
 
     check_figure(out)  # before hours of measuring

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from adapler.data.keep import Keep, covered
+from adapler.data.words import Places, places_of
 from adapler.errors import BadConfig, BadInput, BadModel
 from adapler.safefile import reason
 
@@ -38,6 +39,8 @@ class EncodedText:
     position: NDArray[np.int64] | None = None
     """Place of each token in the text it was taken from; None where all of the text is here, and they count from 0. Where a
     place is past the number of tokens, nobody may ask a trace how deep each went."""
+    places: Places | None = None
+    """On request: where each token stands in the text."""
 
 
 @dataclass(frozen=True)
@@ -99,32 +102,38 @@ class TextEncoder:
         """How many different tokens there are."""
         return int(self._whole.get_vocab_size())
 
-    def __call__(self, texts: Sequence[Text]) -> list[EncodedText]:
-        """Texts and pairs may be mixed. Truncation is longest-first for pairs, as transformers does it."""
-        clean = [_cleaned(text) for text in texts]
-        encodings = self._encodings(self._cutting, clean)
-        return [self._encoded(text, [each], cut=bool(each.overflowing))[0] for text, each in zip(clean, encodings, strict=True)]
+    def __call__(self, texts: Sequence[Text], *, places: bool = False) -> list[EncodedText]:
+        """Texts and pairs may be mixed. Truncation is longest-first for pairs, as transformers does it.
 
-    def parts(self, texts: Sequence[Text]) -> list[list[EncodedText]]:
+        With `places`, tokens know where they stand in the text as `cleaned` gives it.
+        """
+        clean = [cleaned(text) for text in texts]
+        encodings = self._encodings(self._cutting, clean, places)
+        return [
+            self._encoded(text, [each], cut=bool(each.overflowing), places=places)[0]
+            for text, each in zip(clean, encodings, strict=True)
+        ]
+
+    def parts(self, texts: Sequence[Text], *, places: bool = False) -> list[list[EncodedText]]:
         """What is read of each text at a time. With a stride a text past the limit is windows that overlap, from its beginning
         to its end; a pair is cut all the same, as there is no telling which of its texts should be read in windows."""
         if self._striding is None:
-            return [[text] for text in self(texts)]
-        clean = [_cleaned(text) for text in texts]
-        windowed = iter(self._encodings(self._striding, [text for text in clean if isinstance(text, str)]))
-        cut = iter(self([text for text in clean if not isinstance(text, str)]))
+            return [[text] for text in self(texts, places=places)]
+        clean = [cleaned(text) for text in texts]
+        windowed = iter(self._encodings(self._striding, [text for text in clean if isinstance(text, str)], places))
+        cut = iter(self([text for text in clean if not isinstance(text, str)], places=places))
         parts = []
         for text in clean:
             if isinstance(text, str):
                 first = next(windowed)
-                parts.append(self._encoded(text, [first, *first.overflowing], cut=False))
+                parts.append(self._encoded(text, [first, *first.overflowing], cut=False, places=places))
             else:
                 parts.append([next(cut)])
         return parts
 
-    def _encodings(self, engine: Tokenizer, texts: Sequence[Text]) -> list[Any]:
+    def _encodings(self, engine: Tokenizer, texts: Sequence[Text], places: bool) -> list[Any]:
         # Offsets cost a third of the time, so they are made only where they are read; nor does the fast way name the tokens.
-        encode = engine.encode_batch_fast if self._keep is None else engine.encode_batch
+        encode = engine.encode_batch_fast if self._keep is None and not places else engine.encode_batch
         try:
             return list(encode([self._prepared(text) for text in texts]))
         except (KeyboardInterrupt, SystemExit, MemoryError):
@@ -134,7 +143,7 @@ class TextEncoder:
                 f"the tokenizer cannot read a text ({reason(error)[:200]}); save the model's own tokenizer again"
             ) from error
 
-    def _encoded(self, text: Text, encodings: Sequence[Any], *, cut: bool) -> list[EncodedText]:
+    def _encoded(self, text: Text, encodings: Sequence[Any], *, cut: bool, places: bool) -> list[EncodedText]:
         """One or more encodings out of the same text."""
         # Sought in the whole text: what is cut off may be the rest of a phrase, or show that a word goes on.
         found = [] if self._keep is None else self._keep.find((text,) if isinstance(text, str) else text)
@@ -142,7 +151,8 @@ class TextEncoder:
         for encoding in encodings:
             ids = np.array(encoding.ids, dtype=np.int64)
             types = np.array(encoding.type_ids, dtype=np.int64) * self._typed
-            read.append(EncodedText(ids, types, self._names[ids].tolist(), cut, covered(found, encoding)))
+            names, stand = self._names[ids].tolist(), places_of(encoding) if places else None
+            read.append(EncodedText(ids, types, names, cut, covered(found, encoding), places=stand))
         return read
 
     def _prepared(self, text: Text) -> Text:
@@ -267,7 +277,8 @@ def _filled(order: Iterable[int], lengths: Sequence[int], budget: int) -> list[l
     return batches
 
 
-def _cleaned(text: Text) -> Text:
+def cleaned(text: Text) -> Text:
+    """The text as tokenizers read it."""
     return _clean(text) if isinstance(text, str) else (_clean(text[0]), _clean(text[1]))
 
 

@@ -1,25 +1,30 @@
 """Texts on their way through the layers as words to be shaded: which pieces came, left and were gone, and how much each gave.
 
-Reads the stories of `report.json` (see `evaluation/examples.py`). Makes no markup; the page's template does.
+The paper's Figure 4: rows are layers, colour is contribution. What this module lays out, `markup.py` writes for browsers,
+`terminal.py` for terminals and `plot.py` as an image; none of them decides what is shown.
 """
 
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from itertools import groupby
-from typing import Any
+from itertools import groupby, pairwise
+from operator import attrgetter
+from typing import NamedTuple
 
-PIECE = "##"
-"""How WordPiece marks a token that goes on with the word before."""
+from adapler.data.words import runs_right_to_left
+
 LEVELS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 """Where one shade ends and the next begins, in equal shares."""
+SHADES = ("#f1f5fa", "#e1ebf6", "#c8dcf0", "#9cc4e6", "#639fd2", "#276ba8", "#0a3d70")
+DARK_SHADES = ("#1a222b", "#1d2e41", "#20405f", "#285a88", "#5399d3", "#8cc3f0", "#d3eaff")
+"""One hue from pale to strong (on dark pages from dark to bright): told apart by lightness alone, so by everyone."""
 _GRID_COLUMNS = 128  # letters, gaps included, that fit beside each other where the page still shows columns
 
 
-@dataclass(frozen=True)
-class Piece:
+class Piece(NamedTuple):
     """One token in front of one layer."""
 
     text: str
@@ -29,13 +34,16 @@ class Piece:
     """Shade: how many of LEVELS the contribution reaches; None where there is no score."""
     shares: float | None
     """The contribution in equal shares, 1.0 being that of a token like any other."""
+    marked: bool = False
+    """Whether the reader's eye is to be led to it."""
 
 
-@dataclass(frozen=True)
-class Word:
+class Word(NamedTuple):
     """Pieces that are written together."""
 
     pieces: list[Piece]
+    gone: bool
+    """Whether all of them were gone before."""
 
 
 @dataclass(frozen=True)
@@ -50,9 +58,19 @@ class Layer:
     """A text in front of one layer."""
 
     number: int
+    """Counted from 1."""
     entered: int
     """Tokens that went in."""
-    parts: Sequence[Word | Gap]
+    words: list[Word]
+
+    @property
+    def parts(self) -> list[Word | Gap]:
+        """The same with words of which nothing is left drawn together: for texts that run on."""
+        parts: list[Word | Gap] = []
+        for gone, run in groupby(self.words, key=attrgetter("gone")):
+            together = list(run)
+            parts += [Gap(sum(len(word.pieces) for word in together))] if gone else together
+        return parts
 
 
 @dataclass(frozen=True)
@@ -60,82 +78,89 @@ class Picture:
     """A text through all layers."""
 
     tokens: int
-    label: str
-    predicted: str
-    predicted_full: str
     rtl: bool
     grid: bool
     """Short enough for a column a word; otherwise each layer is running text, and words gone before are gaps."""
     layers: list[Layer]
 
 
-def picture(story: dict[str, Any]) -> Picture:
-    """The picture of one story."""
-    tokens: list[str] = story["tokens"]
-    words = _words(tokens)
-    grid = sum(_columns(token) for token in tokens) + len(words) <= _GRID_COLUMNS
+def picture(
+    pieces: Sequence[str],
+    words: Sequence[Sequence[int]],
+    shares: Sequence[Sequence[float | None]],
+    kept: Sequence[Sequence[int]],
+    *,
+    marked: Collection[int] = (),
+) -> Picture:
+    """The picture of a text. `pieces` are its tokens as they are shown, `words` the places of those written together.
+
+    `shares` are contributions per layer and token in equal shares, None where nobody asked; `kept` are per layer the places
+    that entered it; `marked` are places to be marked.
+    """
+    written = _written(words, len(pieces))
+    letters = "".join(pieces[place] for word in words for place in word)
+    gone = [Piece(text, "gone", None, None, place in marked) for place, text in enumerate(pieces)]
+    gone_words = [Word([gone[place] for place in places], True) for places in written]
     layers = []
-    for index, kept in enumerate(story["kept"]):
-        scores = story["scores"][index] if index < len(story["scores"]) else [None] * len(tokens)
-        pieces = _pieces(tokens, scores, set(kept))
-        spelt = [Word([pieces[place] for place in places]) for places in words]
-        layers.append(Layer(index + 1, len(kept), spelt if grid else _with_gaps(spelt)))
-    return Picture(
-        tokens=len(tokens),
-        label=str(story["label"]),
-        predicted=str(story["predicted"]),
-        predicted_full=str(story["predicted_full"]),
-        rtl=_runs_right_to_left(tokens),
-        grid=grid,
-        layers=layers,
-    )
+    alive = set(range(len(pieces)))
+    for index, entered in enumerate(kept):
+        row = shares[index] if index < len(shares) else [None] * len(pieces)
+        before, alive = alive, set(entered)
+        shown = gone.copy()
+        for place in before:
+            share, fate = row[place], "kept" if place in alive else "left"
+            level = None if share is None else bisect_right(LEVELS, share)
+            shown[place] = Piece(pieces[place], fate, level, share, place in marked)
+        spelt = [
+            lost if before.isdisjoint(places) else Word([shown[place] for place in places], False)
+            for places, lost in zip(written, gone_words, strict=True)
+        ]
+        layers.append(Layer(index + 1, len(entered), spelt))
+    grid = sum(map(columns, pieces)) + len(written) <= _GRID_COLUMNS
+    return Picture(len(pieces), runs_right_to_left(letters), grid, layers)
 
 
-def _words(tokens: Sequence[str]) -> list[list[int]]:
-    """Places of the tokens of each word."""
-    words: list[list[int]] = []
-    for place, token in enumerate(tokens):
-        if words and _continues(token):
-            words[-1].append(place)
-        else:
-            words.append([place])
-    return words
+def equal_shares(scores: Sequence[float | None], windows: Sequence[int] = ()) -> list[float | None]:
+    """Scores of one layer in equal shares: times the tokens that were judged; where there are several `windows` of so many
+    tokens, times those of the same window."""
+    shares: list[float | None] = []
+    for count in windows or (len(scores),):
+        row = scores[len(shares) : len(shares) + count]
+        came = sum(score is not None for score in row)
+        shares += [None if score is None else score * came for score in row]
+    return shares
 
 
-def _pieces(tokens: Sequence[str], scores: Sequence[float | None], kept: set[int]) -> list[Piece]:
-    came = sum(score is not None for score in scores)
-    pieces = []
-    for place, (token, score) in enumerate(zip(tokens, scores, strict=True)):
-        shares = None if score is None else score * came
-        level = None if shares is None else sum(shares >= limit for limit in LEVELS)
-        fate = "kept" if place in kept else "gone" if score is None else "left"
-        pieces.append(Piece(token.removeprefix(PIECE) if place and _continues(token) else token, fate, level, shares))
-    return pieces
+def level_names() -> list[str]:
+    """What each shade means, palest first."""
+    names = [f"{limit:g}".replace("0.25", "¼").replace("0.5", "½") for limit in LEVELS]
+    between = [f"{low}–{high}" for low, high in pairwise(names)]
+    return [f"< {names[0]}", *between, f"≥ {names[-1]}"]
 
 
-def _with_gaps(words: Sequence[Word]) -> list[Word | Gap]:
-    """Words of which nothing is left drawn together."""
-    parts: list[Word | Gap] = []
-    for gone, run in groupby(words, key=lambda word: all(piece.fate == "gone" for piece in word.pieces)):
-        together = list(run)
-        parts += [Gap(sum(len(word.pieces) for word in together))] if gone else together
-    return parts
-
-
-def _continues(token: str) -> bool:
-    return token.startswith(PIECE) and len(token) > len(PIECE)
-
-
-def _columns(token: str) -> int:
-    """Letters of a token, wide ones twice, marks that stand on others not at all."""
+def columns(text: str) -> int:
+    """How many letters wide a text is: wide ones count twice, marks that stand on others not at all."""
+    if text.isascii():
+        return len(text)
     return sum(
-        0 if unicodedata.combining(letter) else 2 if unicodedata.east_asian_width(letter) in "WF" else 1
-        for letter in token.removeprefix(PIECE)
+        0
+        if unicodedata.combining(letter) or unicodedata.category(letter) == "Cf"
+        else 2
+        if unicodedata.east_asian_width(letter) in "WF"
+        else 1
+        for letter in text
     )
 
 
-def _runs_right_to_left(tokens: Sequence[str]) -> bool:
-    """By most of its letters: the first one, by which a browser decides, is that of a special token."""
-    words = [token for token in tokens if not (token.startswith("[") and token.endswith("]"))]
-    kinds = [unicodedata.bidirectional(letter) for word in words for letter in word]
-    return sum(kind in ("R", "AL") for kind in kinds) > kinds.count("L")
+def plain(text: str) -> str:
+    """Without what would move a cursor or turn a line round where no markup keeps texts apart; joiners stay."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in "\u200c\u200d" else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
+def _written(words: Sequence[Sequence[int]], tokens: int) -> list[list[int]]:
+    """Words and, each by itself, the tokens that are in none, in order."""
+    inside = {place for word in words for place in word}
+    alone = [[place] for place in range(tokens) if place not in inside]
+    return sorted([*map(list, words), *alone])

@@ -7,7 +7,6 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,12 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from adapler.config import Settings, TrainConfig
-from adapler.report.heatmap import LEVELS, picture
+from adapler.report.heatmap import DARK_SHADES, SHADES, equal_shares, level_names, picture
+from adapler.report.markup import drawn
 from adapler.report.svg import Mark, Series, Spot, Tick, bar_chart, curve_chart, line_chart
 
+PICTURE_STYLE = {"shades": SHADES, "dark_shades": DARK_SHADES, "levels": level_names()}
+"""What `picture.css.j2` and `legend.html.j2` read."""
 _TEMPLATE = "report.html.j2"
 _MEASURES = {
     "n": "Texts measured.",
@@ -38,6 +40,17 @@ class Chart:
     title: str
     drawing: Markup
     words: str = ""
+
+
+@dataclass(frozen=True)
+class Told:
+    """A text through the layers, with what it should have been and what was said of it."""
+
+    label: str
+    predicted: str
+    predicted_full: str
+    tokens: int
+    drawing: Markup
 
 
 def write_report(report: dict[str, Any], path: Path, *, examples: bool = True) -> None:
@@ -93,9 +106,9 @@ def _render(report: dict[str, Any], examples: bool) -> str:
         training=_progress_charts(report, reducing) + _threshold_charts(report, reducing),
         history=_history(report["history"]),
         curve=_curve_chart(report),
-        levels=_level_names(),
-        pictures=None if stories is None else [picture(story) for story in stories["sample"]],
-        errors=None if stories is None else [picture(story) for story in stories["errors_by_removal"]],
+        **PICTURE_STYLE,
+        pictures=None if stories is None else [_told(story) for story in stories["sample"]],
+        errors=None if stories is None else [_told(story) for story in stories["errors_by_removal"]],
         left_out=not examples,
         settings=_settings(report["config"]),
     )
@@ -159,9 +172,9 @@ def _progress_charts(report: dict[str, Any], reducing: Sequence[dict[str, Any]])
     score_lines, loss_lines = ([Series(points[:tuned]), Series(points[tuned:])] for points in (scores, losses))
     metric = f"dev {report['metric']}, points"
     return [
-        Chart(metric, line_chart(_told(metric, scores), score_lines, both, "epoch", ceiling=100.0, marks=marks)),
+        Chart(metric, line_chart(_in_words(metric, scores), score_lines, both, "epoch", ceiling=100.0, marks=marks)),
         _reducing_chart(report, reducing, "dev flops_speedup", "flops_speedup"),
-        Chart("label loss", line_chart(_told("label loss", losses), loss_lines, both, "epoch", marks=marks)),
+        Chart("label loss", line_chart(_in_words("label loss", losses), loss_lines, both, "epoch", marks=marks)),
         *(
             _reducing_chart(report, reducing, title, key, words)
             for title, key, words in _LOSSES
@@ -186,7 +199,7 @@ def _reducing_chart(
 ) -> Chart:
     """One value over the epochs of reduction."""
     points = [(float(row["epoch"]), row[key]) for row in rows if row.get(key) is not None]
-    drawing = line_chart(_told(title, points), [Series(points)], _epochs(rows), "epoch", log=log, marks=_kept_mark(report))
+    drawing = line_chart(_in_words(title, points), [Series(points)], _epochs(rows), "epoch", log=log, marks=_kept_mark(report))
     return Chart(title, drawing, words)
 
 
@@ -214,7 +227,7 @@ def _kept_mark(report: dict[str, Any]) -> list[Mark]:
     return [] if report["kept_epoch"] is None else [Mark(float(report["kept_epoch"]), "kept")]
 
 
-def _told(title: str, points: Sequence[tuple[float, float]]) -> str:
+def _in_words(title: str, points: Sequence[tuple[float, float]]) -> str:
     """A line in words, for those who do not see it."""
     values = ", ".join(f"{value:.4g}" for _, value in points if math.isfinite(value))
     return f"{title} by epoch: {values or 'none'}."
@@ -256,11 +269,17 @@ def _cell(key: str, value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def _level_names() -> list[str]:
-    """What each shade means, palest first."""
-    names = [f"{limit:g}".replace("0.25", "¼").replace("0.5", "½") for limit in LEVELS]
-    between = [f"{low}–{high}" for low, high in pairwise(names)]
-    return [f"< {names[0]}", *between, f"≥ {names[-1]}"]
+def _told(story: Mapping[str, Any]) -> Told:
+    """An example as `training/finish.py` keeps it; in older reports nothing says which tokens make a word."""
+    tokens = story["tokens"]
+    words = story.get("words", [[place] for place in range(len(tokens))])
+    return Told(
+        label=story["label"],
+        predicted=story["predicted"],
+        predicted_full=story["predicted_full"],
+        tokens=len(tokens),
+        drawing=drawn(picture(story.get("pieces", tokens), words, list(map(equal_shares, story["scores"])), story["kept"])),
+    )
 
 
 def _settings(config: Mapping[str, Any]) -> list[tuple[str, str, str]]:

@@ -32,7 +32,10 @@ class Answer:
     depths: NDArray[np.int64] | None = None
     """On request, for the batch's tokens end to end: how many layers each entered."""
     scores: tuple[NDArray[np.floating[Any]], ...] | None = None
-    """On request, per layer: the score of every token it was decided about, end to end. Empty without reduction."""
+    """On request, per decision: the score of every token it was about, end to end. Empty without reduction."""
+    in_front: tuple[int, ...] = ()
+    """Of each decision, in front of which layer l it was made: about the tokens that entered layer l - 1, of which those that
+    enter layer l stay."""
 
 
 class Runtime(ABC):

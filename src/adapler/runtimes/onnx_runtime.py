@@ -129,7 +129,7 @@ class OnnxFloat(Runtime):
         entering = [int(counts.sum()), *lengths[:, :-1].sum(axis=0).tolist()]
         # Removal never undoes itself: in how many layers' lists a token stands is how deep it went.
         depths = np.bincount(kept, minlength=len(given["ids"]))
-        return Answer(logits, lengths, depths, tuple(np.split(scores, np.cumsum(entering)[:-1])))
+        return Answer(logits, lengths, depths, tuple(np.split(scores, np.cumsum(entering)[:-1])), tuple(range(self.layers)))
 
 
 class OnnxInt8(OnnxFloat):

@@ -72,6 +72,7 @@ class TorchPacked(Runtime):
                 lengths=torch.stack(seen.lengths, dim=1).round().long().cpu().numpy(),
                 depths=seen.depths(counts).cpu().numpy() if trace else None,
                 scores=tuple(step.decision.score.cpu().numpy() for step in seen.steps) if trace else None,
+                in_front=tuple(step.in_front for step in seen.steps) if trace else (),
             )
 
     def workers(self) -> Executor | None:

@@ -12,10 +12,11 @@ from typing import Any
 import torch
 
 from adapler.dial import GRID
-from adapler.errors import BadInput, MissingExtra
+from adapler.errors import BadInput
 from adapler.evaluation.metrics import score
 from adapler.evaluation.outcome import run
 from adapler.records import Record, write_records
+from adapler.report.plot import check_figure, new_figure, save_figure
 from adapler.study.paper import NAMES
 from adapler.study.places import CELL_FILE, PLAN_FILE, cell_done, cell_folder, read_results
 from adapler.study.plan import STATIC, Cell, Plan, cells
@@ -86,27 +87,16 @@ def upper_front(rows: Sequence[Row]) -> list[tuple[float, float]]:
 
 def draw(records: Sequence[Row], statics: Sequence[Row], path: Path) -> None:
     """The figure as PNG, SVG or PDF, by the file's ending. `statics`: study records of the methods without a knob."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingExtra("drawing needs matplotlib, which is not installed; pip install 'adapler[plot]'") from error
     check_figure(path)
     tasks = list(dict.fromkeys(row["task"] for row in records))
     columns = min(4, len(tasks))
     lines = -(-len(tasks) // columns)
-    figure = Figure(figsize=(3.6 * columns, 3.0 * lines), layout="constrained")
+    figure = new_figure(3.6 * columns, 3.0 * lines, layout="constrained")
     for number, task in enumerate(tasks):
         axes = figure.add_subplot(lines, columns, number + 1)
         _panel(axes, [row for row in records if row["task"] == task], [row for row in statics if row["task"] == task])
         axes.set_title(task)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=160)
-
-
-def check_figure(path: Path) -> None:
-    """Refuse a file that no figure can be written to."""
-    if path.suffix not in (".png", ".svg", ".pdf"):
-        raise BadInput(f"{path}: a figure is written as .png, .svg or .pdf")
+    save_figure(figure, path)
 
 
 def _panel(axes: Any, rows: Sequence[Row], statics: Sequence[Row]) -> None:

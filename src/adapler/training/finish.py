@@ -15,7 +15,7 @@ from adapler import checkpoint
 from adapler.backbones.base import Backbone
 from adapler.config import TrainConfig
 from adapler.data.labels import Examples
-from adapler.data.text import EncodedText
+from adapler.data.text import EncodedText, TextEncoder
 from adapler.dial import measure
 from adapler.evaluation.evaluate import FULL_FOLDER
 from adapler.evaluation.examples import stories, story_dict
@@ -148,15 +148,15 @@ def _examples(prepared: Prepared, reducer: Reducer, full: NDArray[Any]) -> dict[
     labels = np.asarray(dataset.dev.labels)
     spoilt = np.flatnonzero(~changed(full, labels) & changed(reduced, labels))
     chosen = {"sample": range(min(EXAMPLES, len(labels))), "errors_by_removal": spoilt[:EXAMPLES].tolist()}
-    return {
-        kind: [
+    encoder = TextEncoder(prepared.tokenizer, prepared.max_length)
+    told: dict[str, list[dict[str, Any]]] = {}
+    for kind, indices in chosen.items():
+        found = stories(prepared.backbone, reducer, encoder, [dataset.dev.texts[index] for index in indices])
+        told[kind] = [
             story_dict(story, *(named(said[index], dataset.labels, dataset.problem) for said in (labels, reduced, full)))
-            for index, story in zip(
-                indices, stories(prepared.backbone, reducer, [prepared.dev[i] for i in indices]), strict=True
-            )
+            for index, story in zip(indices, found, strict=True)
         ]
-        for kind, indices in chosen.items()
-    }
+    return told
 
 
 def _install_model(out: Path, prepared: Prepared, reducer: Reducer, dial: Dial) -> None:
