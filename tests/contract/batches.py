@@ -47,7 +47,7 @@ class Setup:
 class RelativeBlock(BertBlock):
     """BERT's layer with a bias that falls with the distance between original positions, as MPNet's or ALiBi's does."""
 
-    def bias(self, asking: Tensor, attended: Tensor) -> Tensor:
+    def bias(self, asking: Tensor, attended: Tensor, query: Tensor, key: Tensor) -> Tensor:
         distance = (asking[:, None, :, None] - attended[:, None, None, :]).abs()
         slopes = torch.arange(1, self.heads + 1, dtype=self.q.weight.dtype)[:, None, None] / 8
         return -slopes * distance
