@@ -132,7 +132,7 @@ class Kept(Generic[Made]):
         self._kept: tuple[tuple[object, ...], Made] | None = None
 
     def __call__(self) -> Made:
-        if torch.is_grad_enabled() or not self.plain:
+        if torch.is_grad_enabled() or not self.plain or torch.compiler.is_compiling():  # an exporter's weights are nowhere
             return self.make()
         weights = [tensor for module in self.modules for tensor in (module.weight, getattr(module, "bias", None))]
         state = (_updates.count, *((tensor.data_ptr(), tensor._version) for tensor in weights if tensor is not None))

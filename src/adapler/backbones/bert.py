@@ -68,10 +68,10 @@ class BertBlock(Block):
         self.attention_dropout = attention_dropout
 
     def query(self, x: Tensor, position: Tensor) -> Tensor:
-        return self.split(self.q(x))
+        return self._split(self.q(x))
 
     def key_value(self, x: Tensor, position: Tensor) -> tuple[Tensor, Tensor]:
-        return self.split(self.k(x)), self.split(self.v(x))
+        return self._split(self.k(x)), self._split(self.v(x))
 
     def query_key_value(self, x: Tensor, position: Tensor) -> Tensor:
         return self.joined(x).reshape(*x.shape[:-1], 3, self.heads, self.width)
@@ -94,8 +94,7 @@ class BertBlock(Block):
             pair=4 * self.heads * self.width,
         )
 
-    def split(self, x: Tensor) -> Tensor:
-        """All heads' vectors side by side, apart: (..., heads, width)."""
+    def _split(self, x: Tensor) -> Tensor:
         return x.reshape(*x.shape[:-1], self.heads, self.width)
 
 

@@ -50,14 +50,14 @@ class DebertaBlock(BertBlock):
             return
         self.place = distances.place
         self.positions = int(distances.vectors.num_embeddings)
-        dropout = leaf(layer, "attention.self.pos_dropout")
+        self.dropout = leaf(layer, "attention.self.pos_dropout")
         shared = getattr(config, "share_att_key", False)
         if "c2p" in kinds:
             own = self.k if shared else leaf(layer, "attention.self.pos_key_proj")
-            self.as_keys = self._projected(distances, dropout, own)
+            self.as_keys = self._projected(distances, own)
         if "p2c" in kinds:
             own = self.q if shared else leaf(layer, "attention.self.pos_query_proj")
-            self.as_queries = self._projected(distances, dropout, own)
+            self.as_queries = self._projected(distances, own)
 
     def bias(self, asking: Tensor, attended: Tensor, query: Tensor, key: Tensor) -> Tensor | None:
         if self.as_keys is None and self.as_queries is None:
@@ -68,9 +68,9 @@ class DebertaBlock(BertBlock):
         place = self.place[distance][:, None].expand(-1, self.heads, -1, -1)
         found = []
         if self.as_keys is not None:
-            found.append((query @ self.as_keys().transpose(-1, -2)).gather(-1, place))
+            found.append((query @ self._now(self.as_keys).transpose(-1, -2)).gather(-1, place))
         if self.as_queries is not None:
-            found.append((self.as_queries() @ key.transpose(-1, -2)).gather(-2, place))
+            found.append((self._now(self.as_queries) @ key.transpose(-1, -2)).gather(-2, place))
         return sum(found[1:], start=found[0]) * self.scale
 
     @property
@@ -84,11 +84,14 @@ class DebertaBlock(BertBlock):
             key_value=cost.key_value + products * (self.as_queries is not None),
         )
 
-    def _projected(self, distances: Distances, dropout: Any, linear: Any) -> Kept[Tensor]:
+    def _projected(self, distances: Distances, linear: Any) -> Kept[Tensor]:
         def make() -> Tensor:
-            return self.split(linear(dropout(distances.embedded()))).transpose(0, 1)
+            return self._split(linear(self.dropout(distances.embedded()))).transpose(0, 1)
 
         return Kept(make, [module for module in (distances.vectors, distances.norm, linear) if module is not None])
+
+    def _now(self, projected: Kept[Tensor]) -> Tensor:
+        return projected.make() if self.dropout.training else projected()
 
 
 class Deberta(Bert):
