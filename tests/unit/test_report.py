@@ -338,6 +338,20 @@ def test_pieces_of_a_word_stay_together() -> None:
     assert spelt == [["[CLS]"], ["un", "flinch", "ing"], ["##"], ["[SEP]"]]
 
 
+@pytest.mark.parametrize(
+    ("tokens", "words"),
+    [
+        (["<s>", "un", "flinch", "ing", "Ġtale", "!", "</s>"], [["<s>"], ["un", "flinch", "ing"], ["tale", "!"], ["</s>"]]),
+        (["[CLS]", "Ġna", "ÃŃ", "ve", "Ġfilm", "Ċ", "[SEP]"], [["[CLS]"], ["na", "í", "ve"], ["film", "Ċ"], ["[SEP]"]]),
+        (["<s>", "▁un", "flinch", "ing", "▁", "tale", "</s>"], [["<s>"], ["un", "flinch", "ing"], ["▁", "tale"], ["</s>"]]),
+        (["[CLS]", "▁", "un", "##kind", "▁", "[SEP]"], [["[CLS]"], ["▁"], ["un", "kind"], ["▁"], ["[SEP]"]]),
+    ],
+)
+def test_words_are_found_in_every_spelling(tokens: list[str], words: list[list[str]]) -> None:
+    first = picture(story(tokens)).layers[0]
+    assert [[piece.text for piece in word.pieces] for word in first.parts if isinstance(word, Word)] == words
+
+
 def test_shades_are_shares_and_fates_are_told() -> None:
     told = story(["a", "b", "c", "d"]) | {
         "scores": [[0.7, 0.05, 0.05, 0.2], [0.9, None, None, 0.1]],
