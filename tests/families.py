@@ -97,9 +97,11 @@ def tiny_model(
         "attention_probs_dropout_prob": dropout,
     }
     renamed = _RENAMED.get(family, {})
-    special = {"pad_token_id": 1 if family in _ANGLED else 0, "bos_token_id": None, "eos_token_id": None}
+    special: dict[str, Any] = {"pad_token_id": 1 if family in _ANGLED else 0, "bos_token_id": None, "eos_token_id": None}
     if family == "modernbert":
         special |= {"cls_token_id": None, "sep_token_id": None}
+    if family == "distilbert":
+        special |= {"seq_classif_dropout": dropout}
     config = AutoConfig.for_model(
         family,
         vocab_size=len(family_vocab(family)),

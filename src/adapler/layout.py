@@ -96,7 +96,7 @@ class _Layout(ABC):
         if how == "first":
             return self.pooled(tokens).layout.rows(self.pooled(tokens).x)[:, 0]
         weighted = self.rows(tokens.x * tokens.weight.unsqueeze(-1)).sum(dim=1)
-        return weighted / self.length(tokens).unsqueeze(-1).to(weighted.dtype)
+        return (weighted / self.length(tokens).unsqueeze(-1).to(weighted.dtype)).to(tokens.x.dtype)
 
 
 class Padded(_Layout):

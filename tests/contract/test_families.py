@@ -24,6 +24,7 @@ from adapler.classifier import Classifier
 from adapler.engine import Want, encode, model_cost
 from adapler.methods import METHODS
 from adapler.tokens import LOG_WEIGHT_FLOOR
+from adapler.training.optim import decayed
 from tests.contract.batches import Setup, Text, assert_worth_testing, end_to_end, family_setup, in_rows
 from tests.contract.test_engine_equalities import (
     check_engine_equals_transformers,
@@ -171,6 +172,30 @@ def test_soft_removal_agrees_between_layouts_with_its_gradients(family: str) -> 
 @every_family
 def test_the_last_layer_needs_only_the_first_token(family: str) -> None:
     check_first_token_alone_equals_full_last_layer(family_setup(family))
+
+
+@every_case
+def test_half_precision_runs_and_stays_near(family: str, variant: str) -> None:
+    made = family_setup(family, variant, torch.float32)
+    half = family_setup(family, variant, torch.bfloat16)
+    for arrange in (in_rows, end_to_end):
+        with torch.no_grad():
+            expected = encode(made.backbone, arrange(made.backbone, made.texts))[0]
+            whole = encode(half.backbone, arrange(half.backbone, half.texts))[0]
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                mixed = encode(made.backbone, arrange(made.backbone, made.texts))[0]
+        assert whole.dtype == torch.bfloat16
+        for got in (whole, mixed):
+            assert float((got.float() - expected).abs().max()) < 0.1 * float(expected.abs().max()), "bfloat16 has 8 bits"
+
+
+@every_family
+def test_norms_and_biases_are_not_decayed(family: str) -> None:
+    model = tiny_model(family, layers=2)
+    for path, module in model.named_modules():
+        for name, _ in module.named_parameters(prefix=path, recurse=False):
+            plain = not isinstance(module, nn.LayerNorm) and not name.endswith("bias")
+            assert decayed(name) == (plain and "relative_attention_bias" not in name), name
 
 
 @every_family

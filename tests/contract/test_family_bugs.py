@@ -3,8 +3,10 @@ view cannot do exactly is refused when it is made."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,13 +22,15 @@ from adapler.backbones.electra import Electra
 from adapler.backbones.modernbert import ModernBert, ModernBertBlock, Rotary
 from adapler.backbones.mpnet import MPNet, RelativeBias
 from adapler.backbones.roberta import Roberta
+from adapler.checkpoint import load
 from adapler.cost import LayerCost
 from adapler.errors import BadModel
+from adapler.safefile import seal
 from tests.contract.batches import Setup, family_setup
 from tests.contract.test_engine_equalities import check_engine_equals_transformers, check_packed_equals_padded_equals_alone
 from tests.contract.test_families import check_costs_what_torch_counts, check_removal_is_masking_in_transformers
 from tests.contract.test_planted_bugs import survivors_renumbered
-from tests.families import tiny_model
+from tests.families import tiny_classifier_of, tiny_model, tiny_tokenizer_of
 
 Patch = pytest.MonkeyPatch
 
@@ -245,3 +249,48 @@ def test_a_model_of_another_shape_than_its_type_is_refused() -> None:
     model.config.relative_attention_num_buckets = 32
     with pytest.raises(BadModel, match="has no module 'mpnet"):
         view(model)
+
+
+def refusal(folder: Path) -> str:
+    """What opening a folder is refused with."""
+    with pytest.raises(BadModel) as caught:
+        load(folder)
+    return str(caught.value)
+
+
+def test_a_folder_with_a_convolution_is_refused_with_the_reason(tmp_path: Path) -> None:
+    model = tiny_model("deberta-v2", layers=1)
+    model.config.conv_kernel_size = 3
+    AutoModelForSequenceClassification.from_config(model.config).save_pretrained(tmp_path)
+    tiny_tokenizer_of("deberta-v2").save_pretrained(tmp_path)
+    assert "a convolution over neighbouring tokens, which removing tokens would change" in refusal(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("family", "name", "value"),
+    [("distilbert", "n_layers", 2**40), ("distilbert", "dim", 0), ("deberta-v2", "position_buckets", 2**40)],
+)
+def test_a_size_is_checked_under_every_name_it_has(family: str, name: str, value: int, tmp_path: Path) -> None:
+    tiny_model(family, layers=1).save_pretrained(tmp_path)
+    tiny_tokenizer_of(family).save_pretrained(tmp_path)
+    load(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, name: value}))
+    assert str(value) in refusal(tmp_path)
+
+
+def test_a_reduction_for_another_size_is_refused_under_every_name(tmp_path: Path) -> None:
+    tiny_classifier_of("distilbert", layers=2).save_pretrained(tmp_path / "model")
+    config = json.loads((tmp_path / "model" / "config.json").read_text())
+    assert "hidden_size" not in config and config["dim"] == 32
+    config["dim"] = 64
+    (tmp_path / "model" / "config.json").write_text(json.dumps(config))
+    seal_again(tmp_path / "model")
+    assert "has hidden_size 64; the reduction was made for 32" in refusal(tmp_path / "model")
+
+
+def seal_again(folder: Path) -> None:
+    """Hashes of a reduction's files after one was changed."""
+    said = json.loads((folder / "reduction.json").read_text())
+    (folder / "reduction.json").unlink()
+    seal(folder / "reduction.json", {key: value for key, value in said.items() if key not in ("files", "digest")})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -56,6 +57,7 @@ def newcomer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     named = re.search(r"`backbones/(\w+\.py)`:\n", PAGE)
     assert named is not None
     (tmp_path / named[1]).write_text(view, encoding="utf-8")
+    monkeypatch.delitem(sys.modules, f"{backbones.__name__}.{Path(named[1]).stem}", raising=False)
     monkeypatch.setattr(backbones, "__path__", [*backbones.__path__, str(tmp_path)])
     monkeypatch.setattr(BACKBONES, "_entries", {**BACKBONES._entries, **ast.literal_eval(f"{{{line}}}")})
     monkeypatch.setattr(families, "SETTINGS", {**families.SETTINGS, **ast.literal_eval(f"{{{settings}}}")})
