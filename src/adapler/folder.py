@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from adapler.backbones import BACKBONES
+from adapler.backbones import BACKBONES, unsupported
 from adapler.errors import AdaplerError, BadModel
 from adapler.methods.settings import MethodSettings, parse_settings
 from adapler.points import Dial
@@ -59,7 +59,19 @@ _SIZES = {  # config entries that size a tensor; a number outside is damage, not
     "vocab_size": (1, 2**24),
     "max_position_embeddings": (1, 2**22),
     "type_vocab_size": (0, 2**16),
+    "embedding_size": (1, 2**17),
+    "position_buckets": (-1, 2**22),
+    "max_relative_positions": (-1, 2**22),
+    "relative_attention_num_buckets": (1, 2**16),
+    "local_attention": (1, 2**22),
 }
+_ALIASES = {
+    "hidden_size": "dim",
+    "intermediate_size": "hidden_dim",
+    "num_hidden_layers": "n_layers",
+    "num_attention_heads": "n_heads",
+}
+"""Other names that configs give them."""
 _SHORTEST = 3  # tokens: a first, a last, and one between
 _LOADED = {".json", ".safetensors", ".txt", ".model", ".jinja"}  # endings of what the loaders may open
 
@@ -214,9 +226,9 @@ def _parts(file: Path, config: dict[str, Any]) -> tuple[dict[str, Any], Reductio
 def _check_config(file: Path, config: dict[str, Any], reduction: Reduction | None) -> None:
     model_type = config.get("model_type")
     if not isinstance(model_type, str) or model_type not in BACKBONES:
-        raise BadModel(f"{file}: model_type {short(model_type)} is not supported; supported: {', '.join(BACKBONES)}")
+        raise unsupported(str(file), short(model_type))
     for name, (low, high) in _SIZES.items():
-        _check_size(file, name, config.get(name, low), low, high)
+        _check_size(file, name, config_size(config, name, low), low, high)
     labels = config.get("id2label") or {}
     if not isinstance(labels, dict) or not all(isinstance(label, str) for label in labels.values()):
         raise damaged(file, "has an id2label that is not a table of names")
@@ -238,8 +250,14 @@ def _check_config(file: Path, config: dict[str, Any], reduction: Reduction | Non
         "num_hidden_layers": reduction.layers,
     }
     for name, value in made_for.items():
-        if config.get(name, value) != value:
-            raise damaged(file, f"has {name} {short(config[name])}; the reduction was made for {value!r}")
+        said = config_size(config, name, value)
+        if said != value:
+            raise damaged(file, f"has {name} {short(said)}; the reduction was made for {value!r}")
+
+
+def config_size(config: dict[str, Any], name: str, default: Any = None) -> Any:
+    """An entry of a model's `config.json`, under whichever name the family has it."""
+    return config.get(name, config.get(_ALIASES.get(name, name), default))
 
 
 def _check_size(file: Path, name: str, value: Any, low: int, high: int) -> None:

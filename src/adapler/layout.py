@@ -82,7 +82,7 @@ class _Layout(ABC):
             key, value = (self.rows(part) for part in block.key_value(tokens.x, tokens.position))
         query, key, value = _heads_first(query), _heads_first(key), _heads_first(value)
         mask = self.mask(tokens, query.dtype)
-        bias = block.bias(asking.layout.rows(asking.position), self.rows(tokens.position))
+        bias = block.bias(asking.layout.rows(asking.position), self.rows(tokens.position), query, key)
         if bias is not None:
             mask = bias if mask is None else mask + bias
         probabilities = None
@@ -96,7 +96,7 @@ class _Layout(ABC):
         if how == "first":
             return self.pooled(tokens).layout.rows(self.pooled(tokens).x)[:, 0]
         weighted = self.rows(tokens.x * tokens.weight.unsqueeze(-1)).sum(dim=1)
-        return weighted / self.length(tokens).unsqueeze(-1).to(weighted.dtype)
+        return (weighted / self.length(tokens).unsqueeze(-1).to(weighted.dtype)).to(tokens.x.dtype)
 
 
 class Padded(_Layout):
@@ -219,17 +219,12 @@ class Packed(_Layout):
             asked = asking.position[buckets.order].unsqueeze(1)
         contexts = []
         for bucket in buckets.buckets:
-            *first, key, value = bucket.rows(key_value).unbind(-3)
-            ask = first[0] if everyone else query[bucket.texts]
+            *first, key, value = map(_heads_first, bucket.rows(key_value).unbind(-3))
+            ask = first[0] if everyone else _heads_first(query[bucket.texts])
             added = bucket.rows(mask).to(ask.dtype)[:, None, None, :]
-            bias = block.bias(bucket.rows(asked) if everyone else asked[bucket.texts], bucket.rows(places))
+            bias = block.bias(bucket.rows(asked) if everyone else asked[bucket.texts], bucket.rows(places), ask, key)
             context = fused_attention(
-                _heads_first(ask),
-                _heads_first(key),
-                _heads_first(value),
-                added if bias is None else added + bias,
-                scale=block.scale,
-                dropout=dropout,
+                ask, key, value, added if bias is None else added + bias, scale=block.scale, dropout=dropout
             )
             contexts.append(context.transpose(1, 2).flatten(2).flatten(0, 1))
         return torch.cat(contexts).index_select(0, buckets.slot if everyone else buckets.back), None

@@ -11,12 +11,17 @@ import torch
 from torch import Tensor
 from transformers.activations import ACT2FN
 
+from adapler.backbones import view
 from adapler.backbones.base import Backbone
 from adapler.backbones.bert import Bert, BertBlock
 from adapler.layout import packed, padded
 from adapler.methods.adapler import AdapLeR
 from adapler.tokens import Step, Tokens
+from tests.families import has_segments, tiny_model
 from tests.tiny import tiny_bert, tiny_reducer
+
+FEWEST = 5
+"""Smaller numbers are those of special tokens: some families count no position for padding."""
 
 
 class UselessCaseError(Exception):
@@ -47,7 +52,7 @@ class Setup:
 class RelativeBlock(BertBlock):
     """BERT's layer with a bias that falls with the distance between original positions, as MPNet's or ALiBi's does."""
 
-    def bias(self, asking: Tensor, attended: Tensor) -> Tensor:
+    def bias(self, asking: Tensor, attended: Tensor, query: Tensor, key: Tensor) -> Tensor:
         distance = (asking[:, None, :, None] - attended[:, None, None, :]).abs()
         slopes = torch.arange(1, self.heads + 1, dtype=self.q.weight.dtype)[:, None, None] / 8
         return -slopes * distance
@@ -75,6 +80,24 @@ def setup(
     reducer = tiny_reducer(backbone, spread=2.0)
     backbone.model.to(dtype)
     return Setup(backbone, reducer.to(dtype), random_texts(lengths))
+
+
+def family_setup(
+    family: str,
+    variant: str = "",
+    dtype: torch.dtype = torch.float64,
+    *,
+    lengths: Sequence[int] = (23, 1, 40, 2, 17, 31, 8, 40),
+    layers: int = 4,
+) -> Setup:
+    """The same with a tiny model of any family; texts are pairs where it tells their two texts apart."""
+    model = tiny_model(family, variant, layers=layers)
+    backbone = view(model)
+    reducer = tiny_reducer(backbone, eta=0.5, spread=1.5)
+    model.to(dtype)
+    segments = int(has_segments(model))
+    texts = [Text(text.ids.clamp(min=FEWEST), text.types * segments) for text in random_texts(lengths)]
+    return Setup(backbone, reducer.to(dtype), texts)
 
 
 def setup_with_ties(dtype: torch.dtype) -> Setup:

@@ -25,6 +25,7 @@ from tests.contract.batches import (
     setup,
     setup_with_ties,
 )
+from tests.families import has_segments
 
 STEEPEST = 1e20
 DTYPES = [torch.float32, torch.float64]
@@ -47,11 +48,14 @@ def same_kept(actual: Sequence[tuple[Tensor, Tensor]], expected: Sequence[tuple[
 def check_engine_equals_transformers(made: Setup) -> None:
     """Without a reducer, the transformers forward; every second text is a pair with its own token types."""
     width = int(made.counts.max())
-    ids, types, real = (torch.zeros(len(made.texts), width, dtype=torch.int64) for _ in range(3))
+    model = made.backbone.model
+    padding = getattr(model.config, "pad_token_id", 0)
+    ids, types, real = (torch.full((len(made.texts), width), fill) for fill in (padding, 0, 0))
     for row, text in enumerate(made.texts):
         length = text.ids.numel()
         ids[row, :length], types[row, :length], real[row, :length] = text.ids, text.types, 1
-    expected = made.backbone.model(input_ids=ids, token_type_ids=types, attention_mask=real).logits
+    segments = {"token_type_ids": types} if has_segments(model) else {}
+    expected = model(input_ids=ids, attention_mask=real, **segments).logits
     for name, arrange in LAYOUTS.items():
         close(encode(made.backbone, arrange(made.backbone, made.texts))[0], expected, name)
 
@@ -135,7 +139,7 @@ def check_soft_packed_equals_soft_padded(made: Setup) -> None:
     """Soft removal agrees between layouts in logits, lengths, scores, and in the gradients of all three."""
     model, reducer = made.backbone.model, made.reducer
     followed = {**dict(reducer.predictors.named_parameters()), "eta": reducer.eta}
-    followed |= dict(model.bert.embeddings.named_parameters())
+    followed |= {name: weight for name, weight in model.named_parameters() if "embed" in name or "relative" in name}
     for lam in (10.0, 100.0):
         runs = []
         for arrange in LAYOUTS.values():

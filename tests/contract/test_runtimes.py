@@ -341,12 +341,20 @@ def test_positions_are_original_and_the_mean_is_over_survivors(tmp_path: Path) -
     check_agrees(run_batches(exported_runtime(made, tmp_path / "model"), case, 8), case.answers)
 
 
-def test_a_bias_between_positions_is_refused(tmp_path: Path) -> None:
+def test_a_bias_between_positions_is_in_the_graph(tmp_path: Path) -> None:
     backbone = RelativeBert(2)
-    made = Classifier(backbone, tiny_tokenizer(), tiny_reducer(backbone))
-    with pytest.raises(BadModel, match="adds a bias between positions"):
-        export(checkpoint_of(made), tmp_path / "model", to="onnx")
-    assert not list(tmp_path.iterdir())
+    made = Classifier(backbone, tiny_tokenizer(), tiny_reducer(backbone, spread=2.0))
+    case = case_for(made, 30)
+    assert min(answer.lengths[0, -1] / len(text.ids) for text, answer in zip(case.texts, case.answers, strict=True)) < 0.5
+    check_agrees(run_batches(exported_runtime(made, tmp_path / "model"), case, 8), case.answers)
+
+    def unbiased(model: onnx.ModelProto) -> None:
+        for node in model.graph.node:
+            if node.op_type == "MultiHeadAttention":
+                del node.input[5:]
+
+    with pytest.raises(AssertionError):
+        check_agrees(run_batches(altered_runtime(tmp_path / "model", tmp_path / "without", unbiased), case, 8), case.answers)
 
 
 def test_joined_projections_answer_the_same(subject: Subject, tmp_path: Path) -> None:

@@ -33,8 +33,8 @@ def test_a_changed_weight_is_seen_at_once() -> None:
     joined = Joined(*linears)
     with torch.no_grad():
         joined(x)
-        kept = joined._kept
-        assert joined(x) is not None and joined._kept is kept  # nothing changed, nothing copied
+        kept = joined._weights._kept
+        assert joined(x) is not None and joined._weights._kept is kept  # nothing changed, nothing copied
         linears[1].weight.mul_(2)
         torch.testing.assert_close(joined(x)[:, 6:12], linears[1](x))
         linears[2].load_state_dict({"weight": torch.ones(6, 8), "bias": torch.zeros(6)})

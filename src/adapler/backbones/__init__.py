@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from adapler.errors import BadModel
 from adapler.registry import Registry
 
 if TYPE_CHECKING:
@@ -11,10 +12,34 @@ if TYPE_CHECKING:
 
     from adapler.backbones.base import Backbone
 
-BACKBONES = Registry("backbone", {"bert": "adapler.backbones.bert:Bert"})
+BACKBONES = Registry(
+    "backbone",
+    {
+        "bert": "adapler.backbones.bert:Bert",
+        "roberta": "adapler.backbones.roberta:Roberta",
+        "xlm-roberta": "adapler.backbones.roberta:Roberta",
+        "camembert": "adapler.backbones.roberta:Roberta",
+        "electra": "adapler.backbones.electra:Electra",
+        "distilbert": "adapler.backbones.distilbert:DistilBert",
+        "mpnet": "adapler.backbones.mpnet:MPNet",
+        "modernbert": "adapler.backbones.modernbert:ModernBert",
+        "deberta-v2": "adapler.backbones.deberta:Deberta",
+    },
+)
 
 
 def view(model: PreTrainedModel) -> Backbone:
     """The view that fits a transformers sequence classifier; an unknown family is refused with the list of known ones."""
-    backbone: Backbone = BACKBONES[model.config.model_type](model)
+    model_type = model.config.model_type
+    if model_type not in BACKBONES:
+        raise unsupported(type(model).__name__, repr(model_type))
+    backbone: Backbone = BACKBONES[model_type](model)
     return backbone
+
+
+def unsupported(where: str, model_type: str) -> BadModel:
+    """The error for a family that is not in the table; `model_type` as it is to be shown."""
+    known = ", ".join(BACKBONES)
+    return BadModel(
+        f"{where}: model_type {model_type} is not supported; supported: {known}. docs/backbones.md shows how to add one"
+    )

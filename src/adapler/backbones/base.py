@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -21,6 +21,10 @@ from adapler.problems import THRESHOLDS, Problem, problem_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
+
+Made = TypeVar("Made")
+DOCS = "docs/backbones.md"
+"""What is supported, why some models are refused, and how to add a family."""
 
 
 class Block(ABC):
@@ -50,8 +54,11 @@ class Block(ABC):
     def feed_forward(self, x: Tensor) -> Tensor:
         """Feed-forward part with its residual and norm."""
 
-    def bias(self, asking: Tensor, attended: Tensor) -> Tensor | None:
-        """Added to the scores between original positions (B, Q) and (B, K): (B or 1, heads or 1, Q, K); None for none."""
+    def bias(self, asking: Tensor, attended: Tensor, query: Tensor, key: Tensor) -> Tensor | None:
+        """Added to the scaled scores, (B or 1, heads or 1, Q, K), or None for nothing.
+
+        `asking` (B, Q) and `attended` (B, K) are original positions; `query` and `key` (B, heads, Q or K, width) the vectors.
+        """
         return None
 
     @property
@@ -121,35 +128,67 @@ class _Updates:
 _updates = _Updates()
 
 
-class Joined:
-    """Linear maps of the same input as one matrix product, which fills the processor better than several small ones.
+_PLAIN = (nn.Linear, nn.Embedding, nn.LayerNorm)
+"""Modules that are a function of their weights and nothing else. Adapters and quantised linears, which compute in their own
+way, are none of them."""
 
-    The weights stay where they are. While they are trained they are joined anew each time; else their joint copy is kept
-    until one of them changes.
-    """
+
+class Kept(Generic[Made]):
+    """Something made of weights alone. While they are trained it is made anew each time; else it is kept until one of them
+    changes."""
+
+    def __init__(self, make: Callable[[], Made], modules: Sequence[Any]) -> None:
+        self.make = make
+        self.modules = modules
+        self.plain = all(type(module) in _PLAIN for module in modules)
+        self._kept: tuple[tuple[object, ...], Made] | None = None
+
+    def __call__(self) -> Made:
+        if torch.is_grad_enabled() or not self.plain or torch.compiler.is_compiling():  # an exporter's weights are nowhere
+            return self.make()
+        weights = [tensor for module in self.modules for tensor in (module.weight, getattr(module, "bias", None))]
+        state = (_updates.count, *((tensor.data_ptr(), tensor._version) for tensor in weights if tensor is not None))
+        kept = self._kept
+        if kept is None or kept[0] != state:
+            kept = self._kept = (state, self.make())
+        return kept[1]
+
+
+class Joined:
+    """Linear maps of the same input as one matrix product, which fills the processor better than several small ones. The
+    weights stay where they are."""
 
     def __init__(self, *linears: Any) -> None:
         self.linears = linears
-        self.plain = all(type(linear) is nn.Linear and linear.bias is not None for linear in linears)
-        """Whether they are what they seem: adapters and quantised linears compute in their own way, one by one."""
-        self._kept: tuple[tuple[object, ...], Tensor, Tensor] | None = None
+        alike = len({getattr(linear, "bias", None) is None for linear in linears}) == 1
+        self.plain = alike and all(type(linear) is nn.Linear for linear in linears)
+        """Whether they are what they seem; others are asked one by one."""
+        self._weights = Kept(self._joint, linears)
 
     def __call__(self, x: Tensor) -> Tensor:
         """Their outputs side by side: (..., sum of the widths)."""
         if not self.plain:
             return torch.cat([linear(x) for linear in self.linears], dim=-1)
-        weight, bias = self._trained() if torch.is_grad_enabled() else self._frozen()
-        return F.linear(x, weight, bias)
+        return F.linear(x, *self._weights())
 
-    def _trained(self) -> tuple[Tensor, Tensor]:
-        return torch.cat([linear.weight for linear in self.linears]), torch.cat([linear.bias for linear in self.linears])
+    def _joint(self) -> tuple[Tensor, Tensor | None]:
+        weight = torch.cat([linear.weight for linear in self.linears])
+        return weight, None if self.linears[0].bias is None else torch.cat([linear.bias for linear in self.linears])
 
-    def _frozen(self) -> tuple[Tensor, Tensor]:
-        parameters = [tensor for linear in self.linears for tensor in (linear.weight, linear.bias)]
-        state = (_updates.count, *((tensor.data_ptr(), tensor._version) for tensor in parameters))
-        if self._kept is None or self._kept[0] != state:
-            self._kept = (state, *self._trained())
-        return self._kept[1], self._kept[2]
+
+class Part:
+    """Some of the outputs of one linear map, computed without the others."""
+
+    def __init__(self, linear: Any, start: int, stop: int) -> None:
+        self.linear = linear
+        self.outputs = slice(start, stop)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        linear = self.linear
+        if type(linear) is not nn.Linear:
+            part: Tensor = linear(x)[..., self.outputs]
+            return part
+        return F.linear(x, linear.weight[self.outputs], None if linear.bias is None else linear.bias[self.outputs])
 
 
 def leaf(root: nn.Module, path: str) -> Any:
@@ -163,6 +202,11 @@ def leaf(root: nn.Module, path: str) -> Any:
                 f"classifier. Load it with AutoModelForSequenceClassification."
             )
     return module
+
+
+def refuse(config: Any, reason: str, remedy: str) -> BadModel:
+    """The error for a model that asks what its view cannot compute exactly."""
+    return BadModel(f"this {config.model_type} model cannot be run token by token: {reason}; {remedy}. See {DOCS}")
 
 
 def linear_flops(*linears: Any) -> int:

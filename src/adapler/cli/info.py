@@ -38,12 +38,14 @@ def info(
 
 def describe(folder: Folder) -> dict[str, Any]:
     """Everything about a checked folder. The entries from `method` on are there only where it is reduced."""
+    from adapler.folder import REDUCTION_JSON, REDUCTION_TENSORS, config_size
+
     config, reduction = folder.config, folder.reduction
     description: dict[str, Any] = {
         "path": str(folder.path),
         "model_type": config["model_type"],
-        "layers": config.get("num_hidden_layers"),
-        "hidden_size": config.get("hidden_size"),
+        "layers": config_size(config, "num_hidden_layers"),
+        "hidden_size": config_size(config, "hidden_size"),
         "labels": _labels(config),
         "max_length": _max_length(folder),
         "parameters": folder.parameters,
@@ -52,8 +54,6 @@ def describe(folder: Folder) -> dict[str, Any]:
     if reduction is None:
         return description
     from safetensors import safe_open
-
-    from adapler.folder import REDUCTION_JSON, REDUCTION_TENSORS
 
     tensors = folder.path / REDUCTION_TENSORS
     description |= {

@@ -120,19 +120,25 @@ def _layer(graph: Graph, pieces: Pieces, index: int, state: State, *, heads: int
     """One layer. With `alone` only each text's first token asks and goes on: nothing else will be read."""
     places = state.places
     key, value = pieces.place(graph, f"{index}.key_value", {"x": state.x, "position": state.position})
+    x, position = state.x, state.position
     if alone:
-        x, position = (graph.add("Gather", [value, places.starts]) for value in (state.x, state.position))
-        (query,) = pieces.place(graph, f"{index}.query", {"x": x, "position": position})
-        asking = graph.add("Unsqueeze", [query, graph.constant([1])])
-    else:
-        x = state.x
-        (query,) = pieces.place(graph, f"{index}.query", {"x": x, "position": state.position})
-        asking = graph.add("Gather", [query, places.table])
+        x, position = (graph.add("Gather", [value, places.starts]) for value in (x, position))
+    (query,) = pieces.place(graph, f"{index}.query", {"x": x, "position": position})
+
+    def asking(values: str) -> str:
+        """Values of the asking tokens, text by text."""
+        return graph.add("Unsqueeze", [values, graph.constant([1])]) if alone else graph.add("Gather", [values, places.table])
+
+    asked = asking(query)
     attended = [graph.add("Gather", [part, places.table]) for part in (key, value)]
     mask = graph.add("Cast", [places.lengths], {"to": TensorProto.INT32})
+    bias = []
+    if f"{index}.bias" in pieces:
+        between = {"asking": asking(position), "attended": graph.add("Gather", [state.position, places.table])}
+        bias = pieces.place(graph, f"{index}.bias", {**between, "query": asked, "key": attended[0]})
     rows = graph.add(
         "MultiHeadAttention",
-        [asking, *attended, "", mask],
+        [asked, *attended, "", mask, *bias],
         {"num_heads": heads, "scale": scale, "mask_filter_value": _MASKED},
         domain=MICROSOFT,
     )
@@ -206,8 +212,3 @@ def _judge_of(reducer: Reducer | None) -> Judge | None:
 def _check(backbone: Backbone) -> None:
     if backbone.model.dtype != torch.float32:
         raise BadModel(f"the model is in {backbone.model.dtype}; only float32 models are exported. Load it with adapler anew")
-    position = torch.zeros(1, 1, dtype=torch.int64)
-    if any(block.bias(position, position) is not None for block in backbone.blocks):
-        raise BadModel(
-            f"{type(backbone).__name__} adds a bias between positions to its attention, which has no ONNX form yet; use torch"
-        )

@@ -52,6 +52,9 @@ class Pieces:
         self._maker = {name: node for node in graph.node for name in node.output}
         self._order = {id(node): number for number, node in enumerate(graph.node)}
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._pieces
+
     def place(self, graph: Graph, name: str, feeds: Mapping[str, str]) -> list[str]:
         """Copy a piece into `graph`, reading the values of `feeds` in place of its inputs; the names of its outputs."""
         piece = self._pieces[name]
@@ -155,6 +158,8 @@ def _of_backbone(backbone: Backbone) -> dict[str, Piece]:
             f"{index}.merge": Piece(block.merge, {"x": torch.zeros(_ROWS, width), "context": context}),
             f"{index}.feed_forward": Piece(block.feed_forward, {"x": torch.zeros(_ROWS, width)}),
         }
+        if biased(backbone, block):
+            pieces[f"{index}.bias"] = _bias(block, *_heads_and_width(backbone, block))
     pieces["classify"] = Piece(backbone.classify, {"pooled": torch.zeros(_TEXTS, width)})
     return pieces
 
@@ -180,10 +185,38 @@ def _of_judge(backbone: Backbone, judge: Judge) -> dict[str, Piece]:
     return pieces
 
 
+def _bias(block: Block, heads: int, width: int) -> Piece:
+    """What a layer adds to its scores, over texts in rows; heads lie side by side in its inputs."""
+
+    def run(asking: Tensor, attended: Tensor, query: Tensor, key: Tensor) -> Tensor | None:
+        apart = (rows.unflatten(-1, (heads, width)).transpose(1, 2) for rows in (query, key))
+        return block.bias(asking, attended, *apart)
+
+    example = {
+        "asking": torch.arange(_WIDTH).repeat(_TEXTS, 1),
+        "attended": torch.arange(_ROWS).repeat(_TEXTS, 1),
+        "query": torch.zeros(_TEXTS, _WIDTH, heads * width),
+        "key": torch.zeros(_TEXTS, _ROWS, heads * width),
+    }
+    return Piece(run, example, dynamic=(0, 1))
+
+
+def biased(backbone: Backbone, block: Block) -> bool:
+    """Whether a layer adds anything to its scores."""
+    x, position = torch.zeros(1, 1, backbone.hidden_size), torch.zeros(1, 1, dtype=torch.int64)
+    query, (key, _) = block.query(x, position), block.key_value(x, position)
+    return block.bias(position, position, query.transpose(1, 2), key.transpose(1, 2)) is not None
+
+
 def context_width(backbone: Backbone, block: Block) -> int:
     """How wide the context of a token is, all heads together."""
+    heads, width = _heads_and_width(backbone, block)
+    return heads * width
+
+
+def _heads_and_width(backbone: Backbone, block: Block) -> tuple[int, int]:
     value = block.key_value(torch.zeros(1, backbone.hidden_size), torch.zeros(1, dtype=torch.int64))[1]
-    return value.shape[-2] * value.shape[-1]
+    return value.shape[-2], value.shape[-1]
 
 
 def _flat(projection: Callable[[Tensor, Tensor], Any]) -> Callable[[Tensor, Tensor], Any]:
@@ -206,13 +239,16 @@ def _output(piece: str, number: int) -> str:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """The exporter without its notes on packages it would also know and on its own deprecations."""
-    logger = logging.getLogger("torch.onnx")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
+    """The exporter without its notes on packages it would also know, on what it does not fold, and on its own
+    deprecations."""
+    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        logger.setLevel(level)
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)

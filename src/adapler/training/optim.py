@@ -13,13 +13,13 @@ from adapler.methods.settings import ETA_RANGE
 from adapler.tokens import Trace
 
 NOT_DECAYED = ("LayerNorm", "layer_norm", "bias")
-"""Parameters whose name holds one of these get no weight decay."""
+"""Parameters whose name holds one of these get no weight decay. Nor do norms that a family names otherwise (`attn_norm`)."""
 THRESHOLD_NAMES = ("eta", "theta")
 
 
 def decayed(name: str) -> bool:
     """Whether weight decay applies to a parameter of this name."""
-    return not any(part in name for part in NOT_DECAYED)
+    return not any(part in name for part in (*NOT_DECAYED, "norm."))
 
 
 def weight_parameters(model: nn.Module, reducer: nn.Module | None = None) -> dict[str, nn.Parameter]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from adapler.backbones import BACKBONES, view
+from adapler.backbones import BACKBONES, unsupported, view
 from adapler.backbones.base import Backbone
 from adapler.checkpoint import quiet
 from adapler.config import TrainConfig
@@ -155,7 +155,7 @@ def _config(folder: Path) -> Any:
 
     config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     if config.model_type not in BACKBONES:
-        raise BadModel(f"{folder}: model_type {config.model_type!r} is not supported; supported: {', '.join(BACKBONES)}")
+        raise unsupported(str(folder), repr(config.model_type))
     return config
 
 
