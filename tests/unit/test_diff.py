@@ -197,3 +197,18 @@ def test_explain_on_the_command_line(files: Path) -> None:
 def test_explain_refuses(files: Path, given: list[str], code: int, said: str) -> None:
     done = CliRunner().invoke(app, ["explain", str(files / "model"), *given])
     assert done.exit_code == code and said in done.output and "Traceback" not in done.output, done.output
+
+
+def test_words_of_every_window_can_be_given_back() -> None:
+    base = tiny_classifier(eta=0.9, spread=2.0)
+    made = Classifier(base.backbone, base.tokenizer, base.reducer, max_length=14, stride=2)
+    found = differences(made, tiny_texts(60, seed=9))
+    several = [each for each in found.listed if each.reduced.windows > 1]
+    assert several, "texts of several windows must differ somewhere for this to test anything"
+    for each in several:
+        (parts,) = made.encoder.parts([each.explanation.text])
+        flags = np.zeros(sum(len(part.ids) for part in parts), dtype=np.bool_)
+        flags[[token for unit in each.restored_by for token in unit.tokens]] = True
+        cuts = np.split(flags, np.cumsum([len(part.ids) for part in parts])[:-1])
+        kept = [replace(part, keep=cut) for part, cut in zip(parts, cuts, strict=True)]
+        assert each.restored_by and made.at_scale([kept], None)[0].label == each.full.label

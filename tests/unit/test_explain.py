@@ -22,6 +22,7 @@ from adapler.data.text import Text
 from adapler.data.words import Places
 from adapler.engine import encode, pack
 from adapler.errors import BadConfig, BadModel, MissingExtra
+from adapler.evaluation.examples import stories, story_dict
 from adapler.explain import Explanation, save
 from adapler.points import Dial, Point
 from adapler.prediction import Judged, Prediction
@@ -212,6 +213,26 @@ def test_windows_are_told_apart_and_said() -> None:
     spans = [(word.start, word.end) for word in told.rationale(0)]
     assert len(spans) == len(set(spans)) < len(told.words)  # a word that two windows read is one word
     assert told.to_dict()["windows"] == windows
+
+
+def test_words_that_must_stay_are_in_every_rationale() -> None:
+    base = tiny_classifier(eta=1.0, spread=3.0)
+    made = Classifier(base.backbone, base.tokenizer, base.reducer, always_keep=["never", "tedious"])
+    told = made.explain("it was never a tedious film , was it ?")
+    assert {"never", "tedious"} <= {word.text for word in told.rationale()} < {word.text for word in told.words}
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_stories_of_a_report_are_explanations(name: str) -> None:
+    made = of_method(name)
+    texts: list[Text] = ["a brilliant, unwatchable film", ("good", "bad film")]
+    assert made.reducer is not None and stories(made.backbone, made.reducer, made.encoder, []) == []
+    for told, story in zip(made.explain(texts), stories(made.backbone, made.reducer, made.encoder, texts), strict=True):
+        kept = story_dict(story, "gold", "full")
+        assert kept["tokens"] == told.tokens and kept["kept"] == told.kept and kept["predicted"] == told.label
+        assert kept["words"] == [list(word.tokens) for word in told.words] and kept["pieces"] == told.pieces
+        assert [len(row) for row in kept["scores"]] == [len(told.tokens)] * told.layers
+        assert json.loads(json.dumps(kept)) == kept
 
 
 def test_a_cut_text_says_so() -> None:
