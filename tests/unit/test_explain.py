@@ -228,7 +228,7 @@ def test_stories_of_a_report_are_explanations(name: str) -> None:
     texts: list[Text] = ["a brilliant, unwatchable film", ("good", "bad film")]
     assert made.reducer is not None and stories(made.backbone, made.reducer, made.encoder, []) == []
     for told, story in zip(made.explain(texts), stories(made.backbone, made.reducer, made.encoder, texts), strict=True):
-        kept = story_dict(story, "gold", "full")
+        kept = story_dict(story, "gold", told.label, "full")
         assert kept["tokens"] == told.tokens and kept["kept"] == told.kept and kept["predicted"] == told.label
         assert kept["words"] == [list(word.tokens) for word in told.words] and kept["pieces"] == told.pieces
         assert [len(row) for row in kept["scores"]] == [len(told.tokens)] * told.layers
