@@ -31,7 +31,7 @@ LAYERS = (
 """Lowest first. A module may import from the lines before its own and from its own line; all may import the package itself,
 which holds a version and lazy names."""
 
-FAMILY = re.compile(r"\bbert\b", re.IGNORECASE)
+FAMILY = re.compile(r"\b(bert|(xlm-)?roberta|camembert|electra|distilbert|mpnet|modernbert|deberta(-v2)?)\b", re.IGNORECASE)
 """A family's name: behaviour may depend on it in backbones/ alone."""
 
 
@@ -207,7 +207,9 @@ def test_only_backbones_know_a_family(package: dict[str, ast.Module]) -> None:
     assert {name: lines for name, tree in others.items() if (lines := family_names(tree))} == {}
 
 
-@pytest.mark.parametrize("line", ["width = 768", "kind == 'bert'", "encoder = model.bert.encoder", "name = 'bert-base'"])
+@pytest.mark.parametrize(
+    "line", ["width = 768", "kind == 'bert'", "encoder = model.bert.encoder", "name = 'bert-base'", "kind = 'MPNet'"]
+)
 def test_a_family_outside_backbones_would_be_noticed(line: str) -> None:
     assert family_names(ast.parse(line)) == [1]
 
