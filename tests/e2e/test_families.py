@@ -41,8 +41,14 @@ def test_a_family_trains_saves_opens_answers_and_exports(family: str, data: Path
     assert "<html" in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
     texts = [json.loads(line)["text"] for line in (data / "test.jsonl").read_text().splitlines()]
     opened = Classifier.from_pretrained(tmp_path / "run")
-    assert opened.model.config.model_type == family
-    assert {answer.label for answer in opened(texts)} <= set(opened.labels)
+    assert opened.backbone.model.config.model_type == family
+    answers = opened(texts)
+    assert {answer.label for answer in answers} <= set(opened.labels)
+    told = opened.explain(texts[0])
+    assert [word.text for word in told.words] == texts[0].split() and told.prediction.depths == answers[0].depths
+    opened.save_pretrained(tmp_path / "reduced", format="reduced")
+    again = Classifier.from_pretrained(tmp_path / "reduced")(texts)
+    assert [answer.depths for answer in again] == [answer.depths for answer in answers]
     if next(other for other in BACKBONES if BACKBONES[other] is BACKBONES[family]) != family:
         return  # the graph comes from the view, and another family with the same view is exported
     # Predictors of so short a training remove nothing yet; others do, so that the graph has something to get wrong.

@@ -12,9 +12,11 @@ import pytest
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
 
+from adapler.backbones import BACKBONES, view
 from adapler.classifier import Classifier
 from adapler.errors import BadConfig, BadInput, BadModel
-from tests.tiny import tiny_bert, tiny_classifier, tiny_texts, tiny_tokenizer
+from tests.families import tiny_model, tiny_tokenizer_of
+from tests.tiny import tiny_bert, tiny_classifier, tiny_reducer, tiny_texts, tiny_tokenizer
 
 TEXTS = tiny_texts(24, longest=40)
 PAIRS = list(zip(TEXTS[:8], TEXTS[8:16], strict=True))
@@ -56,14 +58,21 @@ def test_a_classifier_can_be_made_of_it(classifier: Classifier) -> None:
     assert [one.depths for one in again(TEXTS)] == [one.depths for one in classifier(TEXTS)]
 
 
-def test_padding_may_stand_on_either_side(classifier: Classifier) -> None:
+@pytest.mark.parametrize("family", BACKBONES)
+def test_every_family_is_padded_on_either_side_and_piped(family: str) -> None:
+    backbone = view(tiny_model(family))
+    made = Classifier(backbone, tiny_tokenizer_of(family), tiny_reducer(backbone, spread=8.0), max_length=60)
+    expected = made(TEXTS)
     sides = []
     for side in ("left", "right"):
-        tokenizer = tiny_tokenizer()
+        tokenizer = tiny_tokenizer_of(family)
         tokenizer.padding_side = side
+        inputs = tokenizer(TEXTS, padding=True, truncation=True, max_length=60, return_tensors="pt")
         with torch.inference_mode():
-            sides.append(classifier.model(**tokenizer(TEXTS[:6], padding=True, return_tensors="pt")).logits)
-    torch.testing.assert_close(*sides, atol=1e-6, rtol=1e-6)
+            sides.append(made.model(**inputs).logits)
+    torch.testing.assert_close(*sides, atol=1e-5, rtol=1e-5)
+    piped = pipeline("text-classification", model=made.model, tokenizer=made.tokenizer, truncation=True, max_length=60)
+    assert [answer["label"] for answer in piped(TEXTS, batch_size=7)] == [answer.label for answer in expected]
 
 
 def test_a_reduced_folder_opens_reduced_everywhere(classifier: Classifier, tmp_path: Path) -> None:
