@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from adapler.config import Settings, TrainConfig
-from benchmarks import rationale_tables, speed_tables
+from benchmarks import rationale_tables, speed_tables, study_tables
 from benchmarks.measured import MISSING, conditions, read
 
 ROOT = Path(__file__).parents[1]
@@ -61,7 +61,9 @@ def proofs() -> str:
 
 def training() -> str:
     """Real runs: reduced against full length, on test."""
-    records = [record for record in read("train-*.json") if record["method"] == "adapler"]
+    found = [*read("train-*.json"), *read("study-*.json")]
+    records = [record for record in found if record["method"] == "adapler" and record["backbone"] == "minilm"]
+    records.sort(key=lambda record: (record["task"], record["seed"]))
     if not records:
         return MISSING
     lines = [
@@ -78,7 +80,7 @@ def training() -> str:
             f"{100 * record['score']:.1f}",
             f"{record['loss_points']:+.1f}",
             f"{record['flops_speedup']:.2f}x",
-            record["variant"],
+            record["variant"] if record["kind"] == "train" else "of the study",
         )
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join([*lines, "", f"{records[0]['backbone']}; test split; {records[0]['machine']}; {records[0]['date']}."])
@@ -168,6 +170,11 @@ TABLES: dict[str, Callable[[], str]] = {
     "training-speed": training_speed,
     "variants": variants,
     "settings": settings,
+    "study": lambda: study_tables.study(read("study-*.json"), "minilm"),
+    "study-gte": lambda: study_tables.study(read("study-*.json"), "gte-small"),
+    "datasets": lambda: study_tables.datasets(read("study-*.json")),
+    "families": lambda: study_tables.families(read("families.json")),
+    "energy": lambda: study_tables.energy(read("bench-ag_news.json")),
     "pilot": lambda: rationale_tables.pilot(read("rationale-*.json")),
     "agreement": lambda: rationale_tables.agreement(read("agreement-*.json")),
 }

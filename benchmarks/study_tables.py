@@ -1,0 +1,69 @@
+"""Tables of docs/results.md: the study beside the paper, its datasets, families timed, energy. From records alone."""
+
+from __future__ import annotations
+
+from adapler.study.tables import dataset_table, markdown, results_table
+from benchmarks.measured import MISSING, Records, conditions
+
+WATTS_A_CORE = 10.0
+"""What a server's core draws under load, about: an assumption, which the table names."""
+
+
+def study(records: Records, backbone: str) -> str:
+    """This machine's Table 1 for one backbone."""
+    own = [record for record in records if _of(records, record) == backbone]
+    if not own:
+        return MISSING
+    first = next(record for record in own if record["method"] == "full")
+    return f"{markdown(results_table(own))} {first['backbone']}; {first['machine']}; {first['date']}."
+
+
+def datasets(records: Records) -> str:
+    """What the tasks are."""
+    full = [record for record in records if record["method"] == "full"]
+    return markdown(dataset_table(full)) if full else MISSING
+
+
+def families(records: Records) -> str:
+    """Every family at base size with random weights."""
+    if not records:
+        return MISSING
+    lines = [
+        "| family, base size | layers | transformers, sorted | packed, full length | reduced | wall clock | of FLOPs saved |",
+        "|---|---:|---:|---:|---:|---:|---:|",
+    ]
+    for name in dict.fromkeys(record["backbone"] for record in records):
+        rows, whole, reduced = (record for record in records if record["backbone"] == name)
+        wall, flops = reduced["wall_speedup"], reduced["flops_speedup_executed"]
+        cells = [name.split(" ")[0], str(rows["config"]["layers"])]
+        cells += [f"{rows['value']:.1f}", f"{whole['value']:.1f} ({whole['wall_speedup']:.2f}x)", f"{reduced['value']:.1f}"]
+        cells += [f"{wall:.2f}x", f"{wall / flops:.2f} of {flops:.2f}x"]
+        lines.append(f"| {' | '.join(cells)} |")
+    first = records[0]
+    about = (
+        f"{first['n']} texts of {first['config']['tokens_mean']:.0f} random tokens on average, random weights and predictors"
+    )
+    return "\n".join([*lines, "", f"Texts a second; {about}; reduced against full length; {conditions(first)}"])
+
+
+def energy(records: Records) -> str:
+    """Energy of a million texts, estimated from time."""
+    if not records:
+        return MISSING
+    chosen = [
+        r for r in records if r.get("unit") == "texts/s" and (r.get("batch") == "token budget" or "32" in str(r.get("batch")))
+    ]
+    lines = ["| | texts/s | kWh a million texts, estimated |", "|---|---:|---:|"]
+    for record in sorted(chosen, key=lambda record: record["value"]):
+        joules = WATTS_A_CORE * record["threads"] * 1e6 / record["value"]
+        lines.append(f"| {record['variant']} | {record['value']:.0f} | {joules / 3.6e6:.3f} |")
+    about = f"An estimate from time alone, at {WATTS_A_CORE:g} W a core under load; nothing was metered"
+    return "\n".join([*lines, "", f"{about}. {records[0]['task']}; {conditions(records[0])}"])
+
+
+def _of(records: Records, record: dict[str, object]) -> object:
+    """The backbone a record is about: another encoder or none is held against that of its task's full-length model."""
+    if record["method"] in ("distilled", "words"):
+        full = [r for r in records if (r["task"], r["method"], r["seed"]) == (record["task"], "full", record["seed"])]
+        return full[0]["backbone"] if full else None
+    return record["backbone"]
