@@ -10,8 +10,9 @@ from pathlib import Path
 PROJECT = Path(__file__).parent.parent / "pyproject.toml"
 APART = {"torch", "build", "hatchling", "mypy", "ruff"}
 """torch has one build for a CPU here and is installed before; the others are no part of what runs."""
-OF_THEIR_DAY = ["click==8.2.1"]
-"""What an old requirement does not go with in its newest version: typer of then warns about click of now."""
+OF_THEIR_DAY = ["click==8.2.1", "pyparsing==3.1.4"]
+"""What an old requirement does not go with in its newest version: typer of then warns about click of now, matplotlib about
+pyparsing."""
 
 
 def lowest() -> list[str]:

@@ -181,6 +181,12 @@ def test_without_onnx_runtime_the_pip_command_is_told(folder: Path, monkeypatch:
         Classifier.from_pretrained(folder)
 
 
+def test_an_onnx_runtime_that_computes_wrongly_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("onnxruntime.__version__", "1.20.1")
+    with pytest.raises(MissingExtra, match=r"1\.20\.1 computes these graphs wrongly.*>=1\.21"):
+        Classifier.from_pretrained(folder)
+
+
 def test_without_onnx_nothing_is_exported(made: Classifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnxscript", None)
     with pytest.raises(MissingExtra, match=r"needs onnxscript.*pip install 'adapler\[onnx\]'"):

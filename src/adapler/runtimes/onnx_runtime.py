@@ -19,6 +19,8 @@ from adapler.runtimes.exported import Exported, check_exported
 from adapler.runtimes.workers import workers
 from adapler.safefile import reason, typed
 
+_OLDEST = (1, 21)
+"""Of ONNX Runtime: 1.20 was tried, and gives a text other logits than alone when others are in its batch."""
 _ERRORS_ONLY = 3
 _OUTPUTS = ("logits", "layer_lengths")
 _TRACED = ("kept", "scores")
@@ -145,6 +147,12 @@ def _session(exported: Exported, threads: int) -> Any:
         raise MissingExtra(
             f"{exported.path} needs ONNX Runtime, which is not installed; pip install 'adapler[onnx]'"
         ) from error
+    if _version(onnxruntime.__version__) < _OLDEST:
+        oldest = ".".join(map(str, _OLDEST))
+        raise MissingExtra(
+            f"ONNX Runtime {onnxruntime.__version__} computes these graphs wrongly in batches; from {oldest} on it is right: "
+            f"pip install -U 'onnxruntime>={oldest}'"
+        )
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.log_severity_level = _ERRORS_ONLY
@@ -152,6 +160,11 @@ def _session(exported: Exported, threads: int) -> Any:
     options.add_session_config_entry("session.set_denormal_as_zero", "1")
     with typed(exported.path, "the graph"):
         return onnxruntime.InferenceSession(exported.model, options, providers=["CPUExecutionProvider"])
+
+
+def _version(text: str) -> tuple[int, ...]:
+    """The first two numbers of a version."""
+    return tuple(int(part) for part in text.split(".")[:2] if part.isdecimal())
 
 
 def _threads(asked: int | None) -> int:
