@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 from torch import Tensor, nn
 from transformers import AutoModelForSequenceClassification
 
@@ -55,6 +56,13 @@ def check_removal_is_masking_in_transformers(made: Setup) -> None:
         # float32 inside: some families turn queries and keys in it, whatever the model's type.
         assert torch.allclose(logits[row], expected, atol=1e-5, rtol=1e-5), f"text {row}"
     assert_worth_testing(trace.lengths, made.counts)
+
+
+def needs_layers_of_now(family: str) -> None:
+    """Skip a test that looks into transformers' layers where they were written otherwise. What the engine computes is held
+    against the whole model by other tests, in every version."""
+    if family == "modernbert" and tuple(map(int, transformers.__version__.split(".")[:2])) < (5, 22):
+        pytest.skip("masks go into this family's layers another way before transformers 5.22")
 
 
 @contextmanager
@@ -151,6 +159,7 @@ def test_the_engine_is_the_transformers_forward(family: str, variant: str, lengt
 
 @every_case
 def test_removal_is_masking_in_transformers_own_layers(family: str, variant: str) -> None:
+    needs_layers_of_now(family)
     check_removal_is_masking_in_transformers(family_setup(family, variant))
 
 
@@ -236,6 +245,7 @@ def test_gradients_reach_the_weights_that_transformers_reaches(family: str, vari
 
 @every_case
 def test_costs_are_what_torch_counts(family: str, variant: str) -> None:
+    needs_layers_of_now(family)
     check_costs_what_torch_counts(family_setup(family, variant, torch.float32, lengths=[1, 9, 40], layers=2))
 
 
