@@ -69,8 +69,10 @@ def predict_parts(
         before = f", {summary.parts_before} of {summary.parts} parts done before" if summary.parts_before else ""
         cut = f", {summary.truncated} cut" if summary.truncated else ""
         bad = f", {summary.bad} bad rows in {folder / '_bad'}" if summary.bad else ""
-        speed = f"{summary.seconds:.2f} s ({summary.rows_per_second:.0f} rows/s), flops_speedup {summary.flops_speedup:.2f}"
-        note(f"{summary.rows} texts in {speed}{cut}{bad}{before}")
+        took = f"in {summary.seconds:.2f} s ({summary.rows_per_second:.0f} rows/s)"
+        if summary.parts_before == summary.parts:
+            took, before = "all answered before", ""
+        note(f"{summary.rows} texts {took}, flops_speedup {summary.flops_speedup:.2f}{cut}{bad}{before}")
     if as_json:
         about = {"model": str(model), "input": source, "out": out, "files": len(sources), "engine": engine}
         typer.echo(json.dumps({**about, **summary.to_dict()}))

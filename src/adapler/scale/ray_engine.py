@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import logging
 import os
+import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -47,19 +49,23 @@ class PartScorer:
         self._job = job
         self._classifier = job.classifier(threads)
 
-    def __call__(self, batch: dict[str, Any]) -> dict[str, list[str]]:
+    def __call__(self, batch: dict[str, Any]) -> dict[str, list[Any]]:
         """One part in, its note out; an error that doing it again would not mend comes back as words, so that Ray does not."""
         part = Part.model_validate_json(str(batch["part"][0]))
+        begun = time.perf_counter()
         try:
             answers = self._job.answer(self._classifier, part, self._job.read(part))
             done = self._job.write(part, answers, self._classifier.labels)
         except AdaplerError as error:
-            return {"done": [""], "error": [json.dumps([type(error).__name__, str(error)])]}
-        return {"done": [done.model_dump_json()], "error": [""]}
+            return {"done": [""], "error": [json.dumps([type(error).__name__, str(error)])], "seconds": [0.0]}
+        return {"done": [done.model_dump_json()], "error": [""], "seconds": [time.perf_counter() - begun]}
 
 
-def score_on_ray(job: Job, parts: Sequence[Part], cluster: Cluster) -> Iterator[Done]:
-    """Do these parts in any order; each is yielded when it is on the disk. A dead worker is replaced, its part done anew."""
+def score_on_ray(job: Job, parts: Sequence[Part], cluster: Cluster) -> Iterator[tuple[Done, float]]:
+    """Do these parts in any order; each is yielded, with the seconds it took, when it is on the disk.
+
+    A worker that dies is replaced, and its part done anew.
+    """
     ray = _import_ray()
     with _running(ray, cluster) as total:
         workers, share = pool(total, cluster, len(parts))
@@ -77,7 +83,7 @@ def score_on_ray(job: Job, parts: Sequence[Part], cluster: Cluster) -> Iterator[
             for row in answered.iter_rows():
                 if row["error"]:
                     raise _error(*json.loads(row["error"]))
-                yield Done.model_validate_json(row["done"])
+                yield Done.model_validate_json(row["done"]), float(row["seconds"])
         except ray.exceptions.RayError as error:
             said = str(error).strip().splitlines()[-1][:300] if str(error).strip() else type(error).__name__
             raise AdaplerError(f"Ray gave up ({said}); run the same command again: finished parts stay") from error
@@ -92,7 +98,7 @@ def pool(total: float, cluster: Cluster, parts: int) -> tuple[int, float]:
     free = max(total - 1, 0.5)
     workers = cluster.workers or max(1, int(free / cluster.each))
     workers = min(workers, parts)
-    share = min(float(cluster.each), int(free / workers / _LEAST_SHARE) * _LEAST_SHARE)
+    share = min(float(cluster.each), round(int(free / workers / _LEAST_SHARE) * _LEAST_SHARE, 2))
     if share < _LEAST_SHARE:
         raise BadConfig(f"--workers {workers} is too many for {total:g} CPUs; give at most {int(free / _LEAST_SHARE)}")
     return workers, int(share) if share >= 1 else share
@@ -109,17 +115,18 @@ def _running(ray: Any, cluster: Cluster) -> Iterator[float]:
     wanted = (cluster.workers or max(1, cores() // cluster.each)) * cluster.each
     begun = not ray.is_initialized()
     try:
-        if begun and cluster.address is None:
-            ray.init(
-                address="local",
-                num_cpus=wanted + 1,
-                include_dashboard=False,
-                log_to_driver=False,
-                logging_level=logging.ERROR,
-                object_store_memory=_OBJECT_STORE,
-            )
-        elif begun:
-            ray.init(address=cluster.address, log_to_driver=False, logging_level=logging.ERROR)
+        with _unheard():
+            if begun and cluster.address is None:
+                ray.init(
+                    address="local",
+                    num_cpus=wanted + 1,
+                    include_dashboard=False,
+                    log_to_driver=False,
+                    logging_level=logging.ERROR,
+                    object_store_memory=_OBJECT_STORE,
+                )
+            elif begun:
+                ray.init(address=cluster.address, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, RuntimeError, ValueError) as error:
         where = "here" if cluster.address is None else f"at {cluster.address!r}"
         raise BadConfig(f"Ray does not run {where} ({str(error).strip().splitlines()[0][:200]}); check --address") from error
@@ -129,6 +136,20 @@ def _running(ray: Any, cluster: Cluster) -> Iterator[float]:
     finally:
         if begun:
             ray.shutdown()
+
+
+@contextmanager
+def _unheard() -> Iterator[None]:
+    """Inside, what Ray's own library writes to standard error goes nowhere; what matters it raises."""
+    sys.stderr.flush()
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
 
 
 def _import_ray() -> Any:

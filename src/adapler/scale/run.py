@@ -50,8 +50,11 @@ class Summary:
     parts_before: int = 0
     """Finished by earlier runs."""
     seconds: float = 0.0
-    """Reading, answering and writing; with an engine's start, without the first look at the input."""
+    """Of this run, without the first look at the input."""
+    start_seconds: float = 0.0
+    """Of these, until the first part was begun: a model is opened, Ray is started."""
     rows_per_second: float = 0.0
+    """Reading, answering and writing, start aside."""
 
     @property
     def flops_speedup(self) -> float:
@@ -97,14 +100,19 @@ def score(
         progress.begin(sum(part.rows for part in manifest.parts), sum(done.rows + done.bad for done in finished.values()))
         before, start = summary.rows + summary.bad, time.perf_counter()
         if todo and engine == "ray":
-            for done in score_on_ray(job, todo, cluster or Cluster()):
+            for done, seconds in score_on_ray(job, todo, cluster or Cluster()):
+                if summary.parts == summary.parts_before:
+                    summary.start_seconds = time.perf_counter() - start - seconds
                 summary.add(done)
                 progress.advance(done.rows + done.bad)
         elif todo:
-            for done in score_here(job, todo, classifier or job.classifier(), progress.advance):
+            classifier = classifier or job.classifier()
+            summary.start_seconds = time.perf_counter() - start
+            for done in score_here(job, todo, classifier, progress.advance):
                 summary.add(done)
         summary.seconds = time.perf_counter() - start
-        summary.rows_per_second = (summary.rows + summary.bad - before) / summary.seconds if todo else 0.0
+        worked = summary.seconds - summary.start_seconds
+        summary.rows_per_second = (summary.rows + summary.bad - before) / worked if todo else 0.0
     if summary.bad and not summary.rows:
         raise BadInput(f"none of {summary.bad} rows could be answered; the reasons are in {folder.bad}")
     return summary
