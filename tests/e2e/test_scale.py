@@ -13,6 +13,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ import torch
 
 from adapler.classifier import Classifier
 from adapler.cli.progress import Progress
-from adapler.errors import AdaplerError
+from adapler.errors import AdaplerError, BadInput
 from adapler.records import Record
 from adapler.scale import writing
 from adapler.scale.parts import find
@@ -113,7 +114,7 @@ def test_an_uninterrupted_run_answers_every_row_once(corpus: Corpus, whole: tupl
     ]
     assert identities(whole[0]) == Counter((name, place) for name, place, _ in wanted)
     texts = {row["text"] for _, _, row in wanted if row["text"] is not None}
-    answers = {text: answer for text, answer in zip(texts, Classifier.from_pretrained(model)(list(texts)), strict=True)}
+    answers = dict(zip(texts, Classifier.from_pretrained(model)(list(texts)), strict=True))
     by_place = {(name, place): row for name, place, row in wanted}
     for file in whole[0].glob("part-*"):
         rows = [json.loads(line) for line in file.read_text().splitlines()]
@@ -163,7 +164,7 @@ def test_a_killed_run_goes_on_and_ends_the_same(
 
 
 def _finished(out: Path) -> int:
-    return len([note for note in (out / WORK / DONE).glob("part-*.json")])
+    return len(list((out / WORK / DONE).glob("part-*.json")))
 
 
 def die_at(boundary: int) -> None:
@@ -185,7 +186,7 @@ def die_at(boundary: int) -> None:
     Path.replace = counted  # type: ignore[method-assign, assignment]
 
 
-@pytest.mark.parametrize("boundary", range(1, 12))
+@pytest.mark.parametrize("boundary", range(1, 9))
 def test_a_run_cut_at_a_file_boundary_ends_the_same(
     boundary: int, corpus: Corpus, whole: tuple[Path, float], tmp_path: Path
 ) -> None:
@@ -262,10 +263,9 @@ def test_a_file_that_is_spoilt_on_the_way_leaves_finished_parts(corpus: Corpus, 
     middle = len(data) // 2
     data[middle - 300 : middle + 300] = b"\xff" * 600
     path.write_bytes(data)
-    done = adapler(corpus, tmp_path / "in", tmp_path / "out", "--part-rows", "100")
-    assert done.returncode == 4 and json.loads(done.stdout)["error_type"] == "BadInput"
-    assert "a.parquet rows" in done.stderr and "Traceback" not in done.stderr
-    assert _finished(tmp_path / "out") >= 1 and list((tmp_path / "out").glob("part-*.parquet"))
+    with pytest.raises(BadInput, match=r"a.parquet rows \d+ to \d+"):
+        run((corpus[0], path.parent, 100), tmp_path / "out")
+    assert 1 <= _finished(tmp_path / "out") == len(list((tmp_path / "out").glob("part-*"))) < 4
 
 
 def command(corpus: Corpus, source: Path, out: Path, *options: str) -> list[str]:
@@ -329,6 +329,14 @@ def until(condition: Callable[[], Any]) -> Any:
     return found
 
 
+def _ended_or(process: subprocess.Popen[str], out: Path, parts: int) -> bool:
+    return process.poll() is not None or _finished(out) >= parts
+
+
+def _gone(processes: list[psutil.Process]) -> bool:
+    return not psutil.wait_procs(processes, timeout=0.1)[1]
+
+
 def same_answers(out: Path, whole: Path) -> None:
     """To float32 rounding: actors have threads of their own."""
     assert identities(out) == identities(whole)
@@ -363,7 +371,7 @@ def test_ray_finishes_what_was_begun_here_though_a_worker_dies(
     summary = json.loads(stdout)
     assert summary["parts_before"] == begun > 0 and summary["engine"] == "ray"
     same_answers(out, whole[0])
-    until(lambda: not any(each.is_running() and each.status() != psutil.STATUS_ZOMBIE for each in others))
+    until(lambda: _gone(others))
 
 
 def test_a_killed_ray_run_goes_on_and_ends_the_same(
@@ -387,12 +395,12 @@ def test_a_killed_ray_run_goes_on_and_ends_the_same(
             family = psutil.Process(process.pid)
             least = _finished(out) + draw.randrange(1, max(2, total // 4))
             if kills < wanted:
-                until(lambda process=process, least=least, out=out: process.poll() is not None or _finished(out) >= least)
+                until(partial(_ended_or, process, out, least))
                 others = family.children(recursive=True) if process.poll() is None else []
                 time.sleep(draw.random() * 0.3)
                 process.kill()
                 kills += process.wait() == -signal.SIGKILL
-                until(lambda others=others: not any(each.is_running() for each in others))
+                until(partial(_gone, others))
             _, stderr = process.communicate(timeout=SECONDS)
             assert process.returncode in (0, -signal.SIGKILL), stderr
             if process.returncode == 0:

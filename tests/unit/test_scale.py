@@ -234,7 +234,7 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pyte
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(AdaplerError, match="No space left on device.*finished parts stay"):
+    with pytest.raises(AdaplerError, match=r"No space left on device.*finished parts stay"):
         write_whole(target, lambda stream: stream.write(b"two"))
     assert target.read_bytes() == b"one" and [path.name for path in tmp_path.iterdir()] == ["x"]
 

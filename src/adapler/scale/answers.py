@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from adapler.data.text import WINDOW_TEXTS
 from adapler.scale.reading import Bad, Rows
 
 if TYPE_CHECKING:
@@ -63,7 +64,9 @@ def answer(
     good: list[int] = []
     bad = list(rows.bad)
     silent = len(bad)
-    for index, prediction in enumerate(classifier(iter(rows.texts))):
+    windows = range(0, len(rows.texts), WINDOW_TEXTS)  # of full size from the first on, and no more answers at a time
+    found = (prediction for start in windows for prediction in classifier(rows.texts[start : start + WINDOW_TEXTS]))
+    for index, prediction in enumerate(found):
         if math.isfinite(prediction.score):
             good.append(index)
             values.append(answer_values(prediction, classifier.labels, tokens=tokens))

@@ -12,7 +12,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,7 +67,8 @@ def score_on_ray(job: Job, parts: Sequence[Part], cluster: Cluster) -> Iterator[
     A worker that dies is replaced, and its part done anew.
     """
     ray = _import_ray()
-    with _running(ray, cluster) as total:
+    # Ray tells of dead workers on standard output, which is for results.
+    with redirect_stdout(sys.stderr), _running(ray, cluster) as total:
         workers, share = pool(total, cluster, len(parts))
         context = ray.data.DataContext.get_current()
         context.enable_progress_bars = False
