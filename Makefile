@@ -59,7 +59,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	  { echo "adapler needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) -V 2>&1). Give another: make PYTHON=/path/to/python" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) --no-deps $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) $(TORCH)
-	$(PIP) -c constraints.txt -e '.[dev]'
+	$(PIP) -c constraints.txt -e '.[dev,hub,ray]'
 	@touch $@
 
 $(VENV)/.demo: requirements-demo.txt $(VENV)/.installed

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from adapler.config import Settings, TrainConfig
-from benchmarks import rationale_tables, speed_tables, study_tables
+from benchmarks import rationale_tables, scale_tables, speed_tables, study_tables
 from benchmarks.measured import MISSING, conditions, read
 
 ROOT = Path(__file__).parents[1]
@@ -164,6 +164,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "bench": lambda: speed_tables.bench(read("bench-*.json")),
     "cost-curves": lambda: speed_tables.cost_curves(read("cost-curves-*.json")),
     "explain-cost": explain_cost,
+    "scale-speed": lambda: scale_tables.speed(read("scale-speed.json")),
+    "sizing": lambda: scale_tables.sizing(read("scale-speed.json")),
     "packed": packed,
     "proofs": proofs,
     "training": training,

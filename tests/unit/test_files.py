@@ -239,7 +239,7 @@ def test_missing_files_and_folders_are_refused(tmp_path: Path) -> None:
 def test_a_file_without_line_breaks_does_not_fill_the_memory(
     file: Callable[[str, str | bytes], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files, "_ROW_LIMIT", 1000)
+    monkeypatch.setattr(files, "ROW_LIMIT", 1000)
     with pytest.raises(BadInput, match=r"data.txt line 2: longer than 1000 bytes"):
         list(read_texts(file("data.txt", "fine\n" + "x" * 5000)))
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 import csv
 import itertools
 import json
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -16,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from adapler.cli.progress import Bar, Progress, bar_fits
 from adapler.cli.shared import Output, note, open_folder, open_output
 from adapler.errors import BadConfig
 
@@ -40,6 +39,14 @@ class To(StrEnum):
     jsonl = "jsonl"
     csv = "csv"
     glue = "glue"
+    parquet = "parquet"
+
+
+class Engine(StrEnum):
+    """Who answers parts."""
+
+    local = "local"
+    ray = "ray"
 
 
 @dataclass
@@ -73,10 +80,15 @@ class Summary:
 
 def predict(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A model folder, or a hub id.")],
-    source: Annotated[str, typer.Argument(metavar="INPUT", help="A data file, or - for standard input.")],
-    out: Annotated[Path | None, typer.Option(help="Write here, whole or not at all.  [default: standard output]")] = None,
+    source: Annotated[
+        str, typer.Argument(metavar="INPUT", help="A data file, - for standard input; a folder or a quoted pattern of files.")
+    ],
+    out_name: Annotated[
+        str | None,
+        typer.Option("--out", metavar="PATH", help="Write here, whole or not at all; parts, if a folder or PATH/."),
+    ] = None,
     source_format: Annotated[Format, typer.Option("--format", help="Of INPUT; auto goes by the name's ending.")] = Format.auto,
-    to: Annotated[To, typer.Option(help="Format of the output.")] = To.jsonl,
+    to: Annotated[To | None, typer.Option(help="Format of the output.  [default: jsonl; of parts, the input's]")] = None,
     text: Annotated[str | None, typer.Option(metavar="COL", help="Text column.  [default: text, or the only one]")] = None,
     pair: Annotated[str | None, typer.Option(metavar="COL", help="Second texts.  [default: text_pair, if there]")] = None,
     max_length: Annotated[int | None, typer.Option(min=3, help="Tokens to read of a text.  [default: the model's]")] = None,
@@ -93,6 +105,12 @@ def predict(
     ] = None,
     device: Annotated[str, typer.Option(help="A torch device.")] = "cpu",
     tokens: Annotated[bool, typer.Option("--tokens", help="Also each text's tokens and which entered each layer.")] = False,
+    with_text: Annotated[bool, typer.Option("--with-text", help="Parts: the texts too, beside the other columns.")] = False,
+    part_rows: Annotated[int, typer.Option(min=1, help="Parts: rows of one, at most.")] = 50_000,
+    engine: Annotated[Engine, typer.Option(help="Who answers parts: this process, or actors on Ray.")] = Engine.local,
+    workers: Annotated[int | None, typer.Option(min=1, help="Ray: actors.  [default: one a core]")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="Parts: threads, of each actor on Ray.  [default: all; 1]")] = None,
+    address: Annotated[str | None, typer.Option(help="Ray: of a running cluster, or auto.  [default: this machine]")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="With --out: a summary on standard output.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Neither progress nor summary for people.")] = False,
 ) -> None:
@@ -102,12 +120,57 @@ def predict(
     adapler predict ./model reviews.csv --out answers.jsonl
     adapler predict ./model pairs.jsonl --text premise --pair hypothesis --to csv
     zcat texts.gz | adapler predict ./model - | head -3
+    adapler predict ./model corpus/ --out answers/
+    adapler predict ./model 'corpus/*.parquet' --out answers/ --engine ray
 
-    INPUT may be text lines, CSV or TSV with a header, JSON lines (these also as .gz) or parquet.
+    INPUT may be text lines, CSV or TSV with a header, JSON lines (these also as .gz) or parquet. Of many files, or into a
+    folder, answers come in parts: run again, the command goes on where it stopped.
     """
+    from adapler.cli.corpus import predict_parts, wants_parts
     from adapler.data.files import STDIN, read_texts
     from adapler.data.keep import keeper, read_always_keep
 
+    if wants_parts(source, out_name, engine):
+        from adapler.scale.plan import Settings
+        from adapler.scale.ray_engine import Cluster
+
+        if to is To.glue:
+            raise BadConfig("--to glue is one file; give --to jsonl, csv or parquet for parts")
+        keeper(read_always_keep(always_keep or []))  # refuses what names nothing, before anything is opened
+        settings = Settings(
+            model="",
+            to="",
+            text=text,
+            pair=pair,
+            max_length=max_length,
+            token_budget=token_budget,
+            point=point,
+            max_loss=max_loss,
+            speedup=speedup,
+            escalate=escalate,
+            always_keep=tuple(always_keep or ()),
+            stride=stride,
+            tokens=tokens,
+            with_text=with_text,
+            part_rows=part_rows,
+        )
+        predict_parts(
+            open_folder(model).path,
+            source,
+            out_name,
+            settings,
+            source_format=source_format,
+            to=to,
+            engine=engine,
+            cluster=Cluster(address, workers, threads),
+            device=device,
+            as_json=as_json,
+            quiet=quiet,
+        )
+        return
+    _refuse_for_one_file(to, with_text=with_text, workers=workers, threads=threads, address=address)
+    to = to or To.jsonl
+    out = None if out_name is None else Path(out_name)
     if tokens and to is not To.jsonl:
         raise BadConfig(f"--tokens does not fit into {to.value}; leave out --to {to.value}")
     if out is not None and _same_file(out, Path(source)):
@@ -140,11 +203,12 @@ def predict(
         write = rows[to](output, classifier.labels) if to in rows else _json_rows(output, tokens)
         summary = Summary()
         start = time.perf_counter()
-        with _progress(total, shown=_bar_fits(out) and not quiet) as advance:
+        with Bar() if bar_fits(results_on_stdout=out is None) and not quiet else Progress() as progress:
+            progress.begin(total)
             for prediction in classifier(read_texts(source, format=source_format, text=text, pair=pair)):
                 write(prediction)
                 summary.add(prediction)
-                advance()
+                progress.advance()
         output.finish()
         summary.seconds = time.perf_counter() - start
     if not quiet:
@@ -152,6 +216,16 @@ def predict(
         note(f"{summary.texts} texts in {summary.seconds:.2f} s, flops_speedup {summary.flops_speedup:.2f}{cut}")
     if as_json and out is not None:
         typer.echo(json.dumps({"model": str(folder.path), "input": source, "out": str(out), **summary.to_dict()}))
+
+
+def _refuse_for_one_file(
+    to: To | None, *, with_text: bool, workers: int | None, threads: int | None, address: str | None
+) -> None:
+    """What makes sense for parts alone."""
+    given = {"--to parquet": to is To.parquet, "--with-text": with_text, "--threads": threads, "--workers": workers}
+    for flag, value in {**given, "--address": address}.items():
+        if value:
+            raise BadConfig(f"{flag} is for answers in parts; give --out FOLDER/ or leave it out")
 
 
 def _same_file(one: Path, other: Path) -> bool:
@@ -189,14 +263,14 @@ def _json_rows(output: Output, tokens: bool) -> Callable[[Prediction], None]:
 
 
 def _csv_rows(output: Output, labels: list[str]) -> Callable[[Prediction], None]:
+    from adapler.scale.answers import answer_columns, answer_values
+
     writer = csv.writer(output, lineterminator="\n")
-    counted = ("n_tokens", "tokens_kept_last", "flops", "flops_full", "truncated")
-    writer.writerow(["label", "score", *counted, *(f"score_{label}" for label in labels)])
+    writer.writerow(answer_columns(labels))
 
     def write(prediction: Prediction) -> None:
-        counts = (len(prediction.tokens), prediction.lengths[-1], prediction.flops, prediction.flops_full)
-        scores = (prediction.scores[label] for label in labels)
-        writer.writerow([prediction.label, prediction.score, *counts, str(prediction.truncated).lower(), *scores])
+        values = answer_values(prediction, labels)
+        writer.writerow(str(value).lower() if isinstance(value, bool) else value for value in values)
 
     return write
 
@@ -212,28 +286,3 @@ def _glue_rows(output: Output, labels: list[str]) -> Callable[[Prediction], None
         output.write(f"{next(count)}\t{answer}\n")
 
     return write
-
-
-def _bar_fits(out: Path | None) -> bool:
-    """Whether a bar on stderr has a terminal to itself."""
-    return sys.stderr.isatty() and (out is not None or not sys.stdout.isatty())
-
-
-@contextmanager
-def _progress(total: int | None, *, shown: bool) -> Iterator[Callable[[], None]]:
-    """Gives a function to call once a text."""
-    if not shown:
-        yield lambda: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TextColumn, TimeRemainingColumn
-    from rich.text import Text
-
-    class Rate(TextColumn):
-        def render(self, task: Task) -> Text:
-            return Text("" if task.speed is None else f"{task.speed:.0f} texts/s")
-
-    columns = (BarColumn(), MofNCompleteColumn(), Rate(""), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False, redirect_stderr=False) as bar:
-        task = bar.add_task("texts", total=total)
-        yield lambda: bar.advance(task)

@@ -29,8 +29,8 @@ STDIN = "-"
 TEXT_COLUMN = "text"
 PAIR_COLUMN = "text_pair"
 
-_SUFFIXES = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".parquet": "parquet"}
-_ROW_LIMIT = 64 * 2**20  # bytes; a file without line breaks, or an open quote, must not fill the memory
+SUFFIXES = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".parquet": "parquet"}
+ROW_LIMIT = 64 * 2**20  # bytes; a file without line breaks, or an open quote, must not fill the memory
 _PARQUET_ROWS = 1024
 _PARQUET_BUFFER = 2**20  # without it, or with pre_buffer, pyarrow holds whole columns in memory
 
@@ -77,7 +77,7 @@ def read_texts(
         for place, values in table.rows(chosen):
             for column, value in zip(chosen, values, strict=True):
                 if not isinstance(value, str):
-                    raise table.bad(f"column {column!r} holds {_described(value)}, expected a string", place)
+                    raise table.bad(f"column {column!r} holds {described(value)}, expected a string", place)
             yield values[0] if len(values) == 1 else (values[0], values[1])
 
 
@@ -110,7 +110,7 @@ def format_of(source: str | Path) -> str:
     """The format a name's ending stands for; a `.gz` behind it does not matter."""
     path = Path(str(source).lower())
     suffix = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
-    return _SUFFIXES.get(suffix, "lines")
+    return SUFFIXES.get(suffix, "lines")
 
 
 class Lines(Table):
@@ -135,7 +135,7 @@ class Separated(Table):
 
     def __init__(self, name: str, stream: IO[bytes], dialect: type[csv.Dialect]) -> None:
         super().__init__(name)
-        csv.field_size_limit(max(csv.field_size_limit(), _ROW_LIMIT))  # of the whole process; its default cuts long texts off
+        csv.field_size_limit(max(csv.field_size_limit(), ROW_LIMIT))  # of the whole process; its default cuts long texts off
         lines = (line for _, line in _lines(self, stream))
         self._reader = csv.reader(lines, dialect)
         self._records = self._read()
@@ -211,7 +211,7 @@ class JsonLines(Table):
                 reason = f"{error.msg} at character {error.colno}" if isinstance(error, json.JSONDecodeError) else str(error)
                 raise self.bad(f"not JSON ({reason}); expected one object or string a line", place) from error
             if not isinstance(row, dict | str):
-                raise self.bad(f"holds {_described(row)}, expected one JSON object or string a line", place)
+                raise self.bad(f"holds {described(row)}, expected one JSON object or string a line", place)
             yield place, {TEXT_COLUMN: row} if isinstance(row, str) else row
 
 
@@ -249,10 +249,11 @@ class Parquet(Table):
             raise self.bad("has no rows")
 
 
+DIALECTS: dict[str, type[csv.Dialect]] = {"csv": _Commas, "tsv": _Tabs}
 FORMATS: dict[str, Callable[[str, IO[bytes]], Table]] = {
     "lines": Lines,
-    "csv": partial(Separated, dialect=_Commas),
-    "tsv": partial(Separated, dialect=_Tabs),
+    "csv": partial(Separated, dialect=DIALECTS["csv"]),
+    "tsv": partial(Separated, dialect=DIALECTS["tsv"]),
     "jsonl": JsonLines,
     "parquet": Parquet,
 }
@@ -280,13 +281,13 @@ def _lines(table: Table, stream: IO[bytes]) -> Iterator[tuple[int, str]]:
     """Number and text of every line, its line break included; a byte order mark in front is dropped."""
     for place in count(1):
         try:
-            data = stream.readline(_ROW_LIMIT + 1)
+            data = stream.readline(ROW_LIMIT + 1)
         except (OSError, EOFError, zlib.error) as error:
             raise table.bad(f"cannot be read on ({_first_line(error)}); the file is cut short or damaged", place) from error
         if not data:
             return
-        if len(data) > _ROW_LIMIT:
-            raise table.bad(f"longer than {_ROW_LIMIT} bytes; expected a file with line breaks", place)
+        if len(data) > ROW_LIMIT:
+            raise table.bad(f"longer than {ROW_LIMIT} bytes; expected a file with line breaks", place)
         try:
             line = data.decode("utf-8-sig" if place == 1 else "utf-8")
         except UnicodeDecodeError as error:
@@ -302,7 +303,7 @@ def _distinct(table: Table, columns: Sequence[str]) -> Sequence[str]:
     return columns
 
 
-def _described(value: object) -> str:
+def described(value: object) -> str:
     if value is None:
         return "null"
     shown = repr(value)

@@ -98,32 +98,35 @@ class Reduce(Reducing):
     def step(self, batches: list[list[int]], epoch: int) -> float:
         self._steer()
         self.model.train()
-        count, loss = sum(map(len, batches)), 0.0
+        count = sum(map(len, batches))
+        seen = [0.0] * 4
         for batch in filter(None, map(self.session.processes.own, batches)):
             losses, trace = self._losses(batch, epoch)
-            optim.backward(self.reducer, trace, losses, self.parameters.values(), share=len(batch) / count)
-            loss += float(losses.total.detach()) * len(batch) / count
-            self._observe(losses)
+            share = len(batch) / count
+            optim.backward(self.reducer, trace, losses, self.parameters.values(), share=share)
+            for place, part in enumerate((losses.label, losses.contribution, losses.length, losses.total)):
+                seen[place] += float(part.detach()) * share
         thresholds = [self.reducer.eta, self.reducer.theta]
         if not self.settings.learn_theta and self.reducer.theta.grad is not None:
             self.reducer.theta.grad.zero_()
-        loss = self.session.exchange([*self.parameters.values(), *thresholds], loss)
+        *observed, loss = self.session.exchange_all([*self.parameters.values(), *thresholds], seen)
+        self.sums = [before + new for before, new in zip(self.sums, (*observed, 1.0), strict=True)]
         self.update(self.parameters.values(), thresholds)
         optim.keep_eta_in_range(self.reducer)
         optim.keep_theta_positive(self.reducer)
         return loss
 
     def figures(self, epoch: int) -> dict[str, Any]:
-        label, contribution, length, batches = self.sums
+        label, contribution, length, updates = self.sums
         self.sums = [0.0] * 4
         return {
             "lambda": self.steepness(epoch),
             "phi": self.phi,
             "eta": [round(value, 5) for value in self.reducer.eta.tolist()],
             "theta": [round(value, 5) for value in self.reducer.theta.tolist()],
-            "label_loss": label / max(batches, 1),
-            "contribution_loss": contribution / max(batches, 1),
-            "length_loss": length / max(batches, 1),
+            "label_loss": label / max(updates, 1),
+            "contribution_loss": contribution / max(updates, 1),
+            "length_loss": length / max(updates, 1),
         }
 
     def state(self) -> dict[str, Any]:
@@ -165,12 +168,6 @@ class Reduce(Reducing):
         if high <= low:
             return None
         return torch.empty(count, device=device).uniform_(math.log(low), math.log(high)).exp()
-
-    def _observe(self, losses: Losses) -> None:
-        """Sums for the history."""
-        for place, loss in enumerate((losses.label, losses.contribution, losses.length)):
-            self.sums[place] += float(loss.detach())
-        self.sums[3] += 1
 
     def _steer(self) -> None:
         """Every few updates, set phi by the speedup with real removal on a sample of dev (its labels are not looked at).

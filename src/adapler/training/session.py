@@ -147,9 +147,13 @@ class Session:
 
     def exchange(self, parameters: Sequence[Tensor], loss: float) -> float:
         """Sum this step's gradients and loss over all processes; with them goes whether one of them wants to save."""
-        loss, wish = self.processes.sum_gradients(parameters, (loss, float(self._wish())))
+        return self.exchange_all(parameters, [loss])[0]
+
+    def exchange_all(self, parameters: Sequence[Tensor], numbers: Sequence[float]) -> list[float]:
+        """The same with several numbers, whose sums are returned."""
+        *summed, wish = self.processes.sum_gradients(parameters, (*numbers, float(self._wish())))
         self._agreed = wish > 0
-        return loss
+        return summed
 
     def write(self, phase: Phase, epoch: int, step: int) -> None:
         """Write a snapshot of the phase at this position: the next step to be done."""
