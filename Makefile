@@ -12,6 +12,8 @@ PIP := $(PY) -m pip --disable-pip-version-check install --quiet
 TORCH := $(shell grep '^torch==' constraints.txt)
 CODE := src tests benchmarks
 LONG := 300
+# One process a core, each file's tests in one of them; each computes on one thread, since threads that wait are ruinous.
+ABREAST := -n auto --dist loadfile
 DEMO := runs/demo
 
 .DEFAULT_GOAL := help
@@ -21,10 +23,10 @@ demo: $(VENV)/.demo  ## train a small reduced classifier and show what it keeps
 	$(PY) -m adapler.demo
 
 test: check  ## check, then every test
-	env -u OMP_NUM_THREADS $(PY) -m pytest
+	OMP_NUM_THREADS=1 $(PY) -m pytest $(ABREAST)
 
 test-lowest: $(LOWEST)/.installed  ## every test with the oldest versions that pyproject.toml admits
-	env -u OMP_NUM_THREADS $(LOWEST)/bin/python -m pytest
+	OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest $(ABREAST)
 
 check: $(VENV)/.installed  ## lint, format, types, tables; lists long files
 	$(PY) -m ruff check $(CODE)
