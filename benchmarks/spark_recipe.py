@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import importlib.metadata
 import os
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -58,6 +59,7 @@ def main() -> None:
     )
     record.n = len(texts)
     record.versions["pyspark"] = importlib.metadata.version("pyspark")
+    record.versions["java"] = subprocess.run(["java", "-version"], capture_output=True, text=True).stderr.splitlines()[0]
     write_records(out, [record])
     sys.stdout.write(f"{sum(same)} answers the same; {out}\n")
 
