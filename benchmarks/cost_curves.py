@@ -291,7 +291,7 @@ def _part(record: Record) -> Part:
 
 
 def _backbone(classifier: Classifier) -> str | None:
-    return str(classifier.model.config.model_type) if classifier.runtime.name == "torch" else None
+    return str(classifier.backbone.model.config.model_type) if classifier.runtime.name == "torch" else None
 
 
 if __name__ == "__main__":

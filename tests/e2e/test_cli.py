@@ -285,7 +285,7 @@ def test_info_describes_a_model_without_torch(model: Path) -> None:
         "hidden_size": 32,
         "labels": opened.labels,
         "max_length": 512,
-        "parameters": sum(p.numel() for p in opened.model.parameters()),
+        "parameters": sum(p.numel() for p in opened.backbone.model.parameters()),
         "reduced": True,
         "method": "adapler",
         "settings": {"width": 32, "eta": 0.6, "theta": 1.0, "beta": 0.1},

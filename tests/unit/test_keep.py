@@ -11,7 +11,7 @@ from adapler.classifier import Classifier
 from adapler.data.keep import AlwaysKeep, Keep, keeper, read_always_keep
 from adapler.data.text import EncodedText, Text, TextEncoder, protected
 from adapler.errors import BadConfig
-from tests.tiny import tiny_classifier, tiny_texts, tiny_tokenizer
+from tests.tiny import tiny_bert, tiny_classifier, tiny_texts, tiny_tokenizer
 from tests.unit.test_text import TOKENIZERS, byte_tokenizer, sentence_tokenizer
 
 
@@ -164,7 +164,7 @@ def test_a_batch_is_marked_end_to_end() -> None:
 )
 def test_what_names_nothing_is_refused(wanted: Any) -> None:
     with pytest.raises(BadConfig, match="always_keep"):
-        Classifier(tiny_classifier().model, tiny_tokenizer(), always_keep=wanted)
+        Classifier(tiny_bert(), tiny_tokenizer(), always_keep=wanted)
 
 
 def test_naming_nothing_is_as_giving_nothing() -> None:
