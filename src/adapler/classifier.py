@@ -330,19 +330,46 @@ class Classifier:
         An iterator is read in windows of a few thousand texts, so memory does not grow with its length. The other arguments
         choose an operating point for this call alone.
         """
-        self._check_escalate(escalate)
-        wished = any(wish is not None for wish in (point, max_loss, speedup, escalate))
-        how = (
-            operating(self.dial, point=point, max_loss=max_loss, speedup=speedup, escalate=escalate)
-            if wished
-            else self.operating
-        )
+        how = self.wished(point=point, max_loss=max_loss, speedup=speedup, escalate=escalate)
         if isinstance(texts, str) or (isinstance(texts, tuple) and len(texts) == 2 and all(isinstance(t, str) for t in texts)):
             return self._predict_window([as_text(texts, 0)], how)[0]
         if not isinstance(texts, Iterable):
             as_text(texts, 0)  # neither a text nor a collection of texts: the same typed error
         answers = self._stream(texts, how)
         return list(answers) if hasattr(texts, "__len__") else answers
+
+    @property
+    def encoder(self) -> TextEncoder:
+        """What makes token ids of texts here."""
+        return self._encoder
+
+    def wished(
+        self,
+        *,
+        point: str | None = None,
+        max_loss: float | None = None,
+        speedup: float | None = None,
+        escalate: float | None = None,
+    ) -> Operating:
+        """How a call with these wishes runs; without any, as `operate` said last."""
+        if all(wish is None for wish in (point, max_loss, speedup, escalate)):
+            return self.operating
+        self._check_escalate(escalate)
+        return operating(self.dial, point=point, max_loss=max_loss, speedup=speedup, escalate=escalate)
+
+    def answers(self, parts: Sequence[Sequence[EncodedText]], how: Sequence[Operating]) -> list[Prediction]:
+        """One a text, as `encoder.parts` gives texts, each run in its own way, in batches with all others; those that were
+        unsure, given again."""
+        answers = self._at(parts, [each.scale for each in how])
+        unsure = [
+            index
+            for index, (answer, each) in enumerate(zip(answers, how, strict=True))
+            if each.escalate is not None and answer.score < each.escalate
+        ]
+        again = self._at([parts[index] for index in unsure], [how[index].careful for index in unsure])
+        for index, answer in zip(unsure, again, strict=True):
+            answers[index] = replace(answer, flops=answer.flops + answers[index].flops, escalated=True)
+        return answers
 
     def _check_escalate(self, escalate: float | None) -> None:
         if escalate is not None and problem_of(self.runtime.problem_type, len(self.labels)) != SINGLE:
@@ -355,32 +382,35 @@ class Classifier:
                 give_back()
 
     def _predict_window(self, window: Sequence[Text], how: Operating) -> list[Prediction]:
-        parts = self._encoder.parts(window)
-        answers = self._answers(parts, how.scale)
-        if how.escalate is not None:
-            unsure = [index for index, answer in enumerate(answers) if answer.score < how.escalate]
-            again = self._answers([parts[index] for index in unsure], how.careful)
-            for index, answer in zip(unsure, again, strict=True):
-                answers[index] = replace(answer, flops=answer.flops + answers[index].flops, escalated=True)
-        return answers
+        return self.answers(self._encoder.parts(window), [how] * len(window))
 
-    def _answers(self, parts: Sequence[Sequence[EncodedText]], scale: float | None) -> list[Prediction]:
+    def _at(self, parts: Sequence[Sequence[EncodedText]], scales: Sequence[float | None]) -> list[Prediction]:
         """One a text, whose parts run in batches with all others."""
-        answers = iter(self._predict([part for text in parts for part in text], scale))
+        spread = [scale for text, scale in zip(parts, scales, strict=True) for _ in text]
+        answers = iter(self._predict([part for text in parts for part in text], spread))
         return [combined(list(islice(answers, len(text)))) for text in parts]
 
-    def _predict(self, encoded: Sequence[EncodedText], scale: float | None) -> list[Prediction]:
-        whole = scale == 0 or not self.cost.predictors
+    def _predict(self, encoded: Sequence[EncodedText], scale: float | Sequence[float | None] | None) -> list[Prediction]:
+        """`scale` is for all texts, or one a text."""
+        scales = list(scale) if isinstance(scale, Sequence) else [scale] * len(encoded)
+        full = [each == 0 for each in scales]
+        whole = all(full) or not self.cost.predictors
         counts = [len(text.ids) for text in encoded]
         budget = self.token_budget or self.runtime.budget(sum(counts), reduced=not whole)
         batches = budget_batches(counts, budget, even=EVEN if whole else None)
         texts = [[encoded[index] for index in batch] for batch in batches]
+        factors = [[1.0 if scales[index] is None else scales[index] or 0.0 for index in batch] for batch in batches]
+        alike = len(set(scales)) == 1
+        answers = self.runtime.each(texts, scale=scales[0] if alike else factors, reduced=not all(full))
         found: dict[int, Prediction] = {}
-        for batch, given, answer in zip(batches, texts, self.runtime.each(texts, scale=scale, reduced=scale != 0), strict=True):
-            found |= zip(batch, self._predictions(given, answer, full=scale == 0), strict=True)
+        for batch, given, answer in zip(batches, texts, answers, strict=True):
+            # A text at full length among others meets predictors that change nothing for it; its account is as if alone.
+            found |= zip(batch, self._predictions(given, answer, full=[full[index] for index in batch]), strict=True)
         return [found[index] for index in range(len(encoded))]
 
-    def _predictions(self, batch: Sequence[EncodedText], answer: Answer, *, full: bool) -> Iterator[Prediction]:
+    def _predictions(
+        self, batch: Sequence[EncodedText], answer: Answer, *, full: bool | Sequence[bool]
+    ) -> Iterator[Prediction]:
         return predictions(batch, answer, self.runtime, self._full, full=full)
 
 

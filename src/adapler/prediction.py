@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -39,6 +39,8 @@ class Prediction:
     lengths and FLOPs are sums."""
     thresholds: dict[str, float] | None = None
     """Of a model that gives any number of labels: from which probability on each."""
+    logits: dict[str, float] = field(default_factory=dict, repr=False, compare=False)
+    """What the model itself says of every label, before it is made a probability; of several windows the means."""
 
     @property
     def labels(self) -> list[str]:
@@ -60,21 +62,29 @@ class Prediction:
 
 
 def predictions(
-    batch: Sequence[EncodedText], answer: Answer, runtime: Runtime, flops_full: Callable[[int], int], *, full: bool
+    batch: Sequence[EncodedText],
+    answer: Answer,
+    runtime: Runtime,
+    flops_full: Callable[[int], int],
+    *,
+    full: bool | Sequence[bool],
 ) -> Iterator[Prediction]:
-    """A runtime's traced answer, text by text. With `full` nothing was removed and no predictor was asked."""
+    """A runtime's traced answer, text by text. With `full` nothing was removed of any text, or of those it is true of, and no
+    predictor needed to be asked."""
     assert answer.depths is not None  # asked for
     rows = zip(
         batch,
+        answer.logits.astype(np.float64),
         probabilities(answer.logits.astype(np.float64), runtime.problem_type),
         answer.lengths.tolist(),
         np.split(answer.depths, np.cumsum([len(text.ids) for text in batch])[:-1]),
+        [full] * len(batch) if isinstance(full, bool) else full,
         strict=True,
     )
     several = runtime.problem_type == MULTI
     least = runtime.thresholds or [THRESHOLD] * len(runtime.labels)
     thresholds = dict(zip(runtime.labels, least, strict=True)) if several else None
-    for text, row, lengths, depth in rows:
+    for text, raw, row, lengths, depth, entire in rows:
         best, whole = int(row.argmax()), flops_full(len(depth))
         yield Prediction(
             label=runtime.labels[best],
@@ -83,10 +93,11 @@ def predictions(
             tokens=text.tokens,
             depths=depth.tolist(),
             lengths=lengths,
-            flops=whole if full else runtime.cost.reduced(len(depth), lengths),
+            flops=whole if entire else runtime.cost.reduced(len(depth), lengths),
             flops_full=whole,
             truncated=text.truncated,
             thresholds=thresholds,
+            logits=dict(zip(runtime.labels, raw.tolist(), strict=True)),
         )
 
 
@@ -95,7 +106,7 @@ def combined(parts: Sequence[Prediction]) -> Prediction:
     first = parts[0]
     if len(parts) == 1:
         return first
-    scores = {label: sum(part.scores[label] for part in parts) / len(parts) for label in first.scores}
+    scores, logits = _means([part.scores for part in parts]), _means([part.logits for part in parts])
     label = max(scores, key=lambda each: scores[each])
     return Prediction(
         label=label,
@@ -109,4 +120,9 @@ def combined(parts: Sequence[Prediction]) -> Prediction:
         truncated=any(part.truncated for part in parts),
         windows=len(parts),
         thresholds=first.thresholds,
+        logits=logits,
     )
+
+
+def _means(rows: Sequence[dict[str, float]]) -> dict[str, float]:
+    return {label: sum(row[label] for row in rows) / len(rows) for label in rows[0]}
