@@ -11,6 +11,8 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from adapler.classifier import Classifier as Classifier
+    from adapler.client import AsyncClient as AsyncClient
+    from adapler.client import Client as Client
     from adapler.config import TrainConfig as TrainConfig
     from adapler.live import Estimator as Estimator
     from adapler.live import reduce as reduce
@@ -18,7 +20,9 @@ if TYPE_CHECKING:
     from adapler.training.run import train as train
 
 _LAZY = {
+    "AsyncClient": "adapler.client",
     "Classifier": "adapler.classifier",
+    "Client": "adapler.client",
     "Estimator": "adapler.live",
     "Prediction": "adapler.prediction",
     "reduce": "adapler.live",
@@ -26,7 +30,7 @@ _LAZY = {
     "train": "adapler.training.run",
 }
 
-__all__ = ["Classifier", "Estimator", "Prediction", "TrainConfig", "__version__", "reduce", "train"]
+__all__ = ["AsyncClient", "Classifier", "Client", "Estimator", "Prediction", "TrainConfig", "__version__", "reduce", "train"]
 
 
 def __getattr__(name: str) -> Any:

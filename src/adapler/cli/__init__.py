@@ -21,6 +21,7 @@ VERBS = Registry(
         "doctor": "adapler.cli.doctor:doctor",
         "bench": "adapler.cli.bench:bench",
         "predict": "adapler.cli.predict:predict",
+        "serve": "adapler.cli.serve:serve",
         "export": "adapler.cli.export:export",
         "info": "adapler.cli.info:info",
         "rationale": "adapler.cli.rationale:rationale",
