@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar, overload
 from urllib.parse import urlsplit
 
@@ -63,7 +64,7 @@ class Client:
         self._lock = threading.Lock()
 
     @overload
-    def predict(
+    def predict(  # type: ignore[overload-overlap]
         self, texts: Text, *, point: str | None = None, max_loss: float | None = None, truncate: bool | None = None,
         raw_scores: bool = False,
     ) -> Scored: ...  # fmt: skip
@@ -228,9 +229,8 @@ class AsyncClient:
 
     async def _posted(self, path: str, texts: Any, wishes: Mapping[str, Any]) -> list[Any]:
         bodies = _bodies(texts, wishes, self._client.batch)
-        async with asyncio.TaskGroup() as group:
-            asked = [group.create_task(self._run(lambda body=body: self._client.post(path, body))) for body in bodies]
-        return [task.result().content for task in asked]
+        answers = await asyncio.gather(*(self._run(partial(self._client.post, path, body)) for body in bodies))
+        return [answer.content for answer in answers]
 
     async def _run(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)

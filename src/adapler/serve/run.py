@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -90,7 +91,7 @@ def serve(
     classifier("warm up")
     service = Service(classifier, limits)
     app = create_app(service, name=name, key=key, log_texts=log_texts)
-    server = _server(app, limits, grace)
+    server = make_server(app, limits, grace)
     host, port = bound.getsockname()[:2]
     threads = classifier.runtime.threads
     told("serving", {"model": name, "host": host, "port": port, "threads": threads, "runtime": classifier.runtime.name})
@@ -104,7 +105,8 @@ def serve(
         os._exit(0)
 
 
-def _server(app: Any, limits: Limits, grace: float) -> Any:
+def make_server(app: Any, limits: Limits, grace: float) -> Any:
+    """Uvicorn's server for an app, with connections that keep to the limits."""
     import uvicorn
 
     from adapler.serve.connection import KEEP_ALIVE, connection_class
@@ -113,6 +115,9 @@ def _server(app: Any, limits: Limits, grace: float) -> Any:
         @contextmanager
         def capture_signals(self) -> Iterator[None]:
             """Uvicorn's own would end the process by the signal; here an orderly end is a success."""
+            if threading.current_thread() is not threading.main_thread():  # others hear no signals
+                yield
+                return
             signals = (signal.SIGTERM, signal.SIGINT)
             before = {each: signal.signal(each, self.handle_exit) for each in signals}
             try:

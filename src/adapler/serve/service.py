@@ -6,10 +6,11 @@ import asyncio
 import math
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from adapler.classifier import Classifier
@@ -148,15 +149,11 @@ class Service:
         if count <= most:
             rows += await self._piece(request, inputs.items, how, kind, reply, first=0 if inputs.batch else None)
         else:
-            async with asyncio.TaskGroup() as group:
-                under_way: deque[asyncio.Task[list[Any]]] = deque()
-                for first in range(0, count, most):
-                    if len(under_way) == _AHEAD:
-                        rows += await under_way.popleft()
-                    piece = inputs.items[first : first + most]
-                    under_way.append(group.create_task(self._piece(request, piece, how, kind, reply, first=first)))
-                while under_way:
-                    rows += await under_way.popleft()
+            pieces = [
+                partial(self._piece, request, inputs.items[first : first + most], how, kind, reply, first=first)
+                for first in range(0, count, most)
+            ]
+            rows += await _in_turn(pieces)
         reply.content = rows if inputs.batch else rows[0]
         return reply
 
@@ -262,6 +259,23 @@ class Service:
         metrics.inference.observe(reply.inference)
         for prediction in reply.predictions:
             metrics.answered(prediction)
+
+
+async def _in_turn(pieces: Sequence[Callable[[], Coroutine[Any, Any, list[Any]]]]) -> list[Any]:
+    """The rows of all pieces, a few under way at a time; the first that fails ends the others."""
+    rows: list[Any] = []
+    try:
+        async with asyncio.TaskGroup() as group:
+            under_way: deque[asyncio.Task[list[Any]]] = deque()
+            for piece in pieces:
+                if len(under_way) == _AHEAD:
+                    rows += await under_way.popleft()
+                under_way.append(group.create_task(piece()))
+            while under_way:
+                rows += await under_way.popleft()
+    except ExceptionGroup as several:
+        raise several.exceptions[0] from None
+    return rows
 
 
 def _method(inputs: Inputs) -> str:
