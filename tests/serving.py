@@ -95,7 +95,7 @@ def slowed(classifier: Classifier, seconds: float) -> Iterator[list[int]]:
     try:
         yield sizes
     finally:
-        del classifier.answers  # type: ignore[method-assign]
+        del classifier.answers
 
 
 def wait_until(true: Callable[[], bool], seconds: float = SECONDS) -> None:

@@ -257,10 +257,19 @@ def test_one_bad_batch_mate_does_not_fail_the_others(classifier: Classifier) -> 
             with ThreadPoolExecutor(8) as pool:
                 replies = list(pool.map(lambda text: server.predict({"inputs": text}), ["good", "bad", LONG] * 4))
         finally:
-            del classifier.answers  # type: ignore[method-assign]
+            del classifier.answers
         assert [reply.status for reply in replies] == [200, 200, 424] * 4
         assert replies[2].content == {"error": "the model could not run (RuntimeError)", "error_type": "Backend"}
         assert server.predict({"inputs": LONG}).status == 200
+
+
+def test_a_failure_of_the_servers_own_has_the_same_form(classifier: Classifier, monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(classifier) as server:
+        monkeypatch.setattr(server.service.classifier, "wished", lambda **wishes: 1 / 0)
+        reply = server.predict({"inputs": "a"})
+        assert (reply.status, reply.content["error_type"]) == (500, "Internal")
+        monkeypatch.undo()
+        assert server.predict({"inputs": "a"}).status == 200
 
 
 def test_a_score_that_is_no_number_is_an_error_and_large_ones_are_not() -> None:

@@ -13,7 +13,7 @@ from fastapi.responses import HTMLResponse, JSONResponse, Response
 from starlette.exceptions import HTTPException
 
 from adapler import __version__
-from adapler.serve.guard import App, Bodies, Guard, refused, while_connected
+from adapler.serve.guard import INTERNAL, App, Bodies, Guard, refused, while_connected
 from adapler.serve.info import about
 from adapler.serve.metrics import CONTENT_TYPE
 from adapler.serve.reference import page
@@ -57,6 +57,11 @@ def _refusals(app: FastAPI, service: Service) -> None:
         service.metrics.failures.labels(error.kind.value.lower()).inc()
         request.scope.setdefault("adapler", {})["error_type"] = error.kind.value
         return refused(error)
+
+    @app.exception_handler(Exception)
+    async def failure(request: Request, error: Exception) -> Response:
+        service.metrics.failures.labels("internal").inc()
+        return refused(INTERNAL)  # the guard hears of it too, and logs it
 
     @app.exception_handler(HTTPException)
     async def http(request: Request, error: HTTPException) -> Response:

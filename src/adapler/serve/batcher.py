@@ -111,7 +111,6 @@ class Batcher(Generic[T]):
     def _work(self) -> None:
         while batch := self._next():
             self._answer(batch)
-            self._crowded = len(batch) > 1 or bool(self._line)
             if not self._line:
                 self._idle()
 
@@ -163,6 +162,8 @@ class Batcher(Generic[T]):
         self._running = 0
         rate = tokens / max(end - begin, 1e-6)
         self._rate = rate if self._rate is None else _REMEMBERED * self._rate + (1 - _REMEMBERED) * rate
+        # Before anybody is told: a lone client that asks again at once is no crowd.
+        self._crowded = len(batch) > 1 or bool(self._line)
         for work, result in zip(batch, results, strict=True):
             done = Done(result, begin - work.since, end - begin)
             _tell(work, done, failure)

@@ -69,7 +69,7 @@ class Guard:
             self._metrics.dropped.inc()
         except Exception:
             if status == HUNG_UP:
-                await refused(_INTERNAL)(scope, receive, watched)
+                await refused(INTERNAL)(scope, receive, watched)
             LOGGER.exception("a request failed")
         finally:
             path = scope["path"] if scope["path"] in self._paths else "other"
@@ -83,7 +83,7 @@ def refused(refusal: Refusal) -> JSONResponse:
     return JSONResponse(refusal.body(), refusal.status, refusal.headers)
 
 
-_INTERNAL = Refusal(500, ErrorType.internal, "the server failed; its log says where")
+INTERNAL = Refusal(500, ErrorType.internal, "the server failed; its log says where")
 
 
 class Bodies:
