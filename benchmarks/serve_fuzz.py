@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import math
 import random
 import time
 from collections import Counter
@@ -114,7 +115,7 @@ def _good(draw: random.Random) -> dict[str, Any]:
 
 
 def _share(count: int, part: float, among: int) -> int:
-    return max(1, round(count * part / among))
+    return math.ceil(count * part / among)
 
 
 def _run(url: str, operation: Any, mode: GenerationMode, count: int, seen: Counter[str], first_seed: int, kind: str) -> None:

@@ -300,7 +300,8 @@ def test_scores_are_as_the_models_problem_wants_them(problem: str) -> None:
         assert sum(each["score"] for each in row) != pytest.approx(1.0)
 
 
-def test_an_exported_model_is_served_too(tmp_path: Path, classifier: Classifier) -> None:
+def test_an_exported_model_is_served_too(tmp_path: Path) -> None:
+    classifier = tiny_classifier(eta=0.5, layers=2, hidden=16, heads=2)
     export(checkpoint_of(classifier), tmp_path / "onnx", to="onnx")
     opened = Classifier.from_pretrained(tmp_path / "onnx")
     with serving(opened) as server:
