@@ -46,7 +46,13 @@ def create_app(service: Service, *, name: str, key: str | None = None, log_texts
     _model_routes(app, service, log_texts)
     _other_routes(app, service, name)
     paths = frozenset(route.path for route in app.routes if hasattr(route, "path"))
-    return Guard(app, metrics=service.metrics, key=None if key is None else key.encode(), paths=paths)
+    return Guard(
+        app,
+        metrics=service.metrics,
+        key=None if key is None else key.encode(),
+        paths=paths,
+        check_room=service.check_room,
+    )
 
 
 def _refusals(app: FastAPI, service: Service) -> None:

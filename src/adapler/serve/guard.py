@@ -40,9 +40,13 @@ class HungUp(Exception):
 class Guard:
     """An ASGI app around the app."""
 
-    def __init__(self, app: App, *, metrics: Metrics, key: bytes | None, paths: frozenset[str]) -> None:
-        """`paths` are those that exist: others are not written down, as they may hold anything."""
+    def __init__(
+        self, app: App, *, metrics: Metrics, key: bytes | None, paths: frozenset[str], check_room: Callable[[], None]
+    ) -> None:
+        """`paths` are those that exist: others are not written down, as they may hold anything. What is asked of the model is
+        refused here where `check_room` raises: under a flood, to say no must cost next to nothing."""
         self._app, self._metrics, self._key, self._paths = app, metrics, key, paths
+        self._check_room = check_room
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -58,10 +62,10 @@ class Guard:
             await send(message)
 
         try:
-            if self._key is not None and scope["path"] not in OPEN and not _knows(scope, self._key):
-                refusal = Refusal(401, ErrorType.unauthorized, "an API key is needed: Authorization: Bearer KEY")
-                refusal.headers["www-authenticate"] = "Bearer"
-                self._metrics.failures.labels("unauthorized").inc()
+            try:
+                self._check(scope)
+            except Refusal as refusal:
+                self._metrics.failures.labels(refusal.kind.value.lower()).inc()
                 await refused(refusal)(scope, receive, watched)
             else:
                 await self._app(scope, receive, watched)
@@ -76,6 +80,13 @@ class Guard:
             spent = round(1000 * (time.perf_counter() - begin), 3)
             fields = {"method": scope["method"], "path": path, "status": status, "ms": spent}
             told("request", fields | scope.get("adapler", {}))
+
+    def _check(self, scope: Scope) -> None:
+        if self._key is not None and scope["path"] not in OPEN and not _knows(scope, self._key):
+            headers = {"www-authenticate": "Bearer"}
+            raise Refusal(401, ErrorType.unauthorized, "an API key is needed: Authorization: Bearer KEY", headers)
+        if scope["method"] == "POST" and scope["path"] in self._paths:
+            self._check_room()
 
 
 def refused(refusal: Refusal) -> JSONResponse:

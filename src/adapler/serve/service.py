@@ -125,16 +125,17 @@ class Service:
 
     @contextmanager
     def _admission(self) -> Iterator[None]:
-        self._check_room(full=self._admitted >= self.limits.max_concurrent_requests)
+        self.check_room()
         self._admitted += 1
         try:
             yield
         finally:
             self._admitted -= 1
 
-    def _check_room(self, *, full: bool = False) -> None:
+    def check_room(self, *, admitted: bool = False) -> None:
         """Refuse what would find no place, or wait so long that its time might run out."""
         ahead = self.batcher.seconds_ahead()
+        full = not admitted and self._admitted >= self.limits.max_concurrent_requests
         if full or ahead > _PATIENCE * self.limits.request_timeout:
             wait = max(1, math.ceil(ahead))
             raise Refusal(429, ErrorType.overloaded, "Model is overloaded", {"retry-after": str(wait)})
@@ -188,7 +189,7 @@ class Service:
         parts = [each for each in read if not isinstance(each, Refusal)]
         if parts:
             if not first:  # others may have come to the line meanwhile; later pieces of a request stay, as it was begun
-                self._check_room()
+                self.check_room(admitted=True)
             texts = [item for item, each in zip(items, rows, strict=True) if each is None and not isinstance(item, Refusal)]
             tokens = sum(len(part.ids) for text in parts for part in text)
             done = await self._run(Task(texts, parts, how, kind), tokens)
