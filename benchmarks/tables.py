@@ -154,6 +154,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "variants": variants,
     "settings": settings,
     "pilot": lambda: rationale_tables.pilot(read("rationale-*.json")),
+    "serve": lambda: speed_tables.serve(read("serve-*.json")),
+    "serve-sizing": lambda: speed_tables.sizing(read("serve-*.json")),
     "agreement": lambda: rationale_tables.agreement(read("agreement-*.json")),
 }
 

@@ -8,9 +8,12 @@ import pytest
 
 from adapler.serve.limits import Limits
 from adapler.serve.service import Service
-from benchmarks.serve_fuzz import described_cases, mutated_bodies
 from tests.serving import Served, serving
 from tests.tiny import tiny_classifier
+
+pytest.importorskip("schemathesis")  # not with the oldest versions
+
+from benchmarks.serve_fuzz import described_cases, mutated_bodies
 
 
 @pytest.fixture(scope="module")

@@ -25,6 +25,7 @@ T = TypeVar("T")
 
 OPEN = frozenset({"/health", "/ping", "/ui"})
 """Paths that need no key."""
+OVERLOADED = 429
 HUNG_UP = 499
 """In logs alone: the client left before its answer."""
 _DISCARDED = 8
@@ -47,6 +48,7 @@ class Guard:
         refused here where `check_room` raises: under a flood, to say no must cost next to nothing."""
         self._app, self._metrics, self._key, self._paths = app, metrics, key, paths
         self._check_room = check_room
+        self._turned_away, self._told_last = 0, 0.0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -78,8 +80,18 @@ class Guard:
         finally:
             path = scope["path"] if scope["path"] in self._paths else "other"
             spent = round(1000 * (time.perf_counter() - begin), 3)
-            fields = {"method": scope["method"], "path": path, "status": status, "ms": spent}
-            told("request", fields | scope.get("adapler", {}))
+            if status == OVERLOADED:
+                self._turn_away()
+            else:
+                fields = {"method": scope["method"], "path": path, "status": status, "ms": spent}
+                told("request", fields | scope.get("adapler", {}))
+
+    def _turn_away(self) -> None:
+        """A line a second at most: a flood of refusals shall not become a flood of lines."""
+        self._turned_away += 1
+        if time.monotonic() >= self._told_last + 1.0:
+            told("overloaded", {"status": OVERLOADED, "refused": self._turned_away})
+            self._turned_away, self._told_last = 0, time.monotonic()
 
     def _check(self, scope: Scope) -> None:
         if self._key is not None and scope["path"] not in OPEN and not _knows(scope, self._key):

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS")
 """What torch, ONNX Runtime and the tokenizers take their number of threads from."""
+_SWITCH = 0.0005
+"""Seconds after which the model's thread lets the loop have the interpreter. By default it is ten times as long, and the loop,
+which must ask for it anew after every read and write, could refuse a flood no faster than the model answers it."""
 _FILES_APART = 64
 """Of those the system lets a process open, so many are for other things than connections."""
 
@@ -88,6 +91,7 @@ def serve(
     from adapler.serve.service import Service
 
     to_standard_error(texts=log_texts)
+    sys.setswitchinterval(_SWITCH)
     classifier("warm up")
     service = Service(classifier, limits)
     app = create_app(service, name=name, key=key, log_texts=log_texts)

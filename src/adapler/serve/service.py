@@ -30,6 +30,8 @@ _AHEAD = 2
 """Pieces of one large request that are under way at once: enough to keep the model busy, too few to take the line over."""
 _PATIENCE = 0.5
 """Share of the time a request has that it may have to wait for others; past it, it is refused at once."""
+_SHORT = 2000
+"""Characters up to which token ids are made at once: to hand them to another thread would take longer."""
 _GIVE_BACK_TEXTS = 4096
 
 
@@ -176,8 +178,10 @@ class Service:
         side = request.truncation_direction.lower()
         cut = self.limits.auto_truncate if request.truncate is None else request.truncate
         begin = time.perf_counter()
-        loop = asyncio.get_running_loop()
-        read = await loop.run_in_executor(self._pool, self._encoded, items, side, cut)
+        if Inputs(list(items), batch=True).characters <= _SHORT:
+            read = self._encoded(items, side, cut)
+        else:
+            read = await asyncio.get_running_loop().run_in_executor(self._pool, self._encoded, items, side, cut)
         reply.tokenization += time.perf_counter() - begin
         rows: list[Any] = [item if isinstance(item, Refusal) else None for item in read]
         bad = [index for index, row in enumerate(rows) if row is not None]
