@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from benchmarks.measured import MISSING, Records, conditions
+from benchmarks.measured import MISSING, Records, commit, conditions
 
 SOFTWARE = ("torch", "transformers", "onnxruntime")
 BUDGET = "token budget"
