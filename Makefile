@@ -1,6 +1,7 @@
 # Every target makes its own environment in .venv first. Settings, given as NAME=value after the target:
 #   PYTHON       the interpreter .venv is made with (3.11 or newer); by default python3.11, else python3
 #   TORCH_INDEX  a package index to take torch from, such as https://download.pytorch.org/whl/cpu
+#   SERVED       the model that prove-serve and soak serve; SERVED_DATA the texts they send
 
 PYTHON ?= $(shell for p in python3.11 python3; do $$p -c '' 2>/dev/null && echo $$p && break; done)
 TORCH_INDEX ?=
@@ -15,9 +16,11 @@ LONG := 300
 # One process a core, each file's tests in one of them; each computes on one thread, since threads that wait are ruinous.
 ABREAST := -n auto --dist loadfile
 DEMO := runs/demo
+SERVED ?= $(DEMO)
+SERVED_DATA ?=
 
 .DEFAULT_GOAL := help
-.PHONY: demo test test-lowest check bench prove tables clean help
+.PHONY: demo test test-lowest check bench prove prove-serve soak tables clean help
 
 demo: $(VENV)/.demo  ## train a small reduced classifier and show what it keeps
 	$(PY) -m adapler.demo
@@ -42,6 +45,14 @@ bench: $(DEMO)/reduction.json  ## ten minutes: the demo's model beside transform
 
 prove: $(VENV)/.installed  ## every test at its stated count; writes benchmarks/results/prove-*.json
 	env -u OMP_NUM_THREADS $(PY) -m pytest --prove
+	$(PY) -m benchmarks.tables
+
+prove-serve: $(SERVED)/reduction.json  ## half an hour: the server fuzzed, flooded, killed and compared (SERVED=folder, SERVED_DATA=texts)
+	$(PY) -m benchmarks.serve_proof $(SERVED) $(if $(SERVED_DATA),--data $(SERVED_DATA))
+	$(PY) -m benchmarks.tables
+
+soak: $(SERVED)/reduction.json  ## half an hour: the server under steady load; memory and files must stay as they were
+	$(PY) -m benchmarks.serve_proof $(SERVED) $(if $(SERVED_DATA),--data $(SERVED_DATA)) --only soak
 	$(PY) -m benchmarks.tables
 
 tables: $(VENV)/.installed  ## write the tables of README.md and docs again from benchmarks/results

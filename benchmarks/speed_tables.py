@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from benchmarks.measured import MISSING, Records, conditions
+from benchmarks.measured import MISSING, Records, commit, conditions
 
 SOFTWARE = ("torch", "transformers", "onnxruntime")
 BUDGET = "token budget"
@@ -142,6 +142,31 @@ def _stream(rows: Sequence[dict[str, Any]]) -> str:
         rate = row["n"] / row["value"]
         lines.append(f"| {row['n']:,} | {row['value']:.1f} | {rate:.0f} | {row['config']['peak_rss_mib']:.0f} |")
     return "\n".join(lines)
+
+
+def serve(records: Records) -> str:
+    """The server beside others, and what it adds to a call."""
+    rows = [row for row in records if "tokens" not in row.get("config", {})]
+    if not rows:
+        return MISSING
+    lines = ["| | value | unit | adapler serve against it |", "|---|---:|---|---:|"]
+    for row in rows:
+        lines.append(f"| {row['variant']} | {row['value']:.3g} | {row['unit']} | {_times(row.get('wall_speedup'))} |")
+    return "\n".join([*lines, "", f"{rows[0].get('task', 'made-up texts')}; {_where(rows[0])}"])
+
+
+def sizing(records: Records) -> str:
+    """Requests a second of one core, by length of text."""
+    rows = [row for row in records if "tokens" in row.get("config", {})]
+    if not rows:
+        return MISSING
+    lines = ["| tokens of a text | requests/s and core |", "|---:|---:|"]
+    lines += [f"| {row['config']['tokens']} | {row['value']:.0f} |" for row in rows]
+    return "\n".join([*lines, "", f"{rows[0].get('task', 'made-up texts')}; {_where(rows[0])}"])
+
+
+def _where(row: dict[str, Any]) -> str:
+    return f"{row['machine']}; {row['date']}, {commit(row)}."
 
 
 def _by_task(records: Records) -> list[Records]:

@@ -178,6 +178,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "families": lambda: study_tables.families(read("families.json")),
     "energy": lambda: study_tables.energy(read("bench-ag_news.json")),
     "pilot": lambda: rationale_tables.pilot(read("rationale-*.json")),
+    "serve": lambda: speed_tables.serve(read("serve-*.json")),
+    "serve-sizing": lambda: speed_tables.sizing(read("serve-*.json")),
     "agreement": lambda: rationale_tables.agreement(read("agreement-*.json")),
 }
 

@@ -11,6 +11,8 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from adapler.classifier import Classifier as Classifier
+    from adapler.client import AsyncClient as AsyncClient
+    from adapler.client import Client as Client
     from adapler.config import TrainConfig as TrainConfig
     from adapler.explain import Explanation as Explanation
     from adapler.live import Estimator as Estimator
@@ -19,7 +21,9 @@ if TYPE_CHECKING:
     from adapler.training.run import train as train
 
 _LAZY = {
+    "AsyncClient": "adapler.client",
     "Classifier": "adapler.classifier",
+    "Client": "adapler.client",
     "Estimator": "adapler.live",
     "Explanation": "adapler.explain",
     "Prediction": "adapler.prediction",
@@ -28,7 +32,18 @@ _LAZY = {
     "train": "adapler.training.run",
 }
 
-__all__ = ["Classifier", "Estimator", "Explanation", "Prediction", "TrainConfig", "__version__", "reduce", "train"]
+__all__ = [
+    "AsyncClient",
+    "Classifier",
+    "Client",
+    "Estimator",
+    "Explanation",
+    "Prediction",
+    "TrainConfig",
+    "__version__",
+    "reduce",
+    "train",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -331,7 +331,7 @@ class Classifier:
         An iterator is read in windows of a few thousand texts, so memory does not grow with its length. The other arguments
         choose an operating point for this call alone.
         """
-        how = self._wished(point, max_loss, speedup, escalate)
+        how = self.wished(point=point, max_loss=max_loss, speedup=speedup, escalate=escalate)
         return self._answered(texts, lambda window: self._predict_window(window, how))
 
     @overload
@@ -382,7 +382,7 @@ class Classifier:
                 "the model removes nothing, so it has no account of which tokens mattered; explain a reduced model "
                 "(make one: adapler train)"
             )
-        how = self._wished(point, max_loss, speedup, escalate)
+        how = self.wished(point=point, max_loss=max_loss, speedup=speedup, escalate=escalate)
         return self._answered(texts, lambda window: self._explain_window(window, how))
 
     @property
@@ -390,18 +390,37 @@ class Classifier:
         """What makes token ids of texts here."""
         return self._encoder
 
-    def at_scale(self, parts: Sequence[Sequence[EncodedText]], scale: float | None) -> list[Prediction]:
-        """One answer a text, as `encoder.parts` gives texts, whose parts run in batches with all others. `scale` multiplies
-        the thresholds; 0 removes nothing."""
-        answers = iter(self._predict([part for text in parts for part in text], scale))
-        return [combined(list(islice(answers, len(text)))) for text in parts]
-
-    def _wished(self, point: str | None, max_loss: float | None, speedup: float | None, escalate: float | None) -> Operating:
-        """How a call with these wishes runs."""
-        self._check_escalate(escalate)
+    def wished(
+        self,
+        *,
+        point: str | None = None,
+        max_loss: float | None = None,
+        speedup: float | None = None,
+        escalate: float | None = None,
+    ) -> Operating:
+        """How a call with these wishes runs; without any, as `operate` said last."""
         if all(wish is None for wish in (point, max_loss, speedup, escalate)):
             return self.operating
+        self._check_escalate(escalate)
         return operating(self.dial, point=point, max_loss=max_loss, speedup=speedup, escalate=escalate)
+
+    def answers(self, parts: Sequence[Sequence[EncodedText]], how: Sequence[Operating]) -> list[Prediction]:
+        """One a text, as `encoder.parts` gives texts, each run in its own way, in batches with all others; those that were
+        unsure, given again."""
+        answers = self._at(parts, [each.scale for each in how])
+        unsure = [
+            index
+            for index, (answer, each) in enumerate(zip(answers, how, strict=True))
+            if each.escalate is not None and answer.score < each.escalate
+        ]
+        again = self._at([parts[index] for index in unsure], [how[index].careful for index in unsure])
+        for index, answer in zip(unsure, again, strict=True):
+            answers[index] = answer.after(answers[index])
+        return answers
+
+    def at_scale(self, parts: Sequence[Sequence[EncodedText]], scale: float | None) -> list[Prediction]:
+        """The same with all thresholds multiplied by `scale`; 0 removes nothing."""
+        return self._at(parts, [scale] * len(parts))
 
     def _check_escalate(self, escalate: float | None) -> None:
         if escalate is not None and problem_of(self.runtime.problem_type, len(self.labels)) != SINGLE:
@@ -417,37 +436,41 @@ class Classifier:
         return list(answers) if hasattr(texts, "__len__") else answers
 
     def _predict_window(self, window: Sequence[Text], how: Operating) -> list[Prediction]:
-        return self._answers(self._encoder.parts(window), how)
+        return self.answers(self._encoder.parts(window), [how] * len(window))
 
     def _explain_window(self, window: Sequence[Text], how: Operating) -> list[Explanation]:
-        answers = self._answers(self._encoder.parts(window, places=True), how)
+        answers = self.answers(self._encoder.parts(window, places=True), [how] * len(window))
         return [Explanation(cleaned(text), answer) for text, answer in zip(window, answers, strict=True)]
 
-    def _answers(self, parts: Sequence[Sequence[EncodedText]], how: Operating) -> list[Prediction]:
-        """One a text; those that were unsure, given again."""
-        answers = self.at_scale(parts, how.scale)
-        if how.escalate is not None:
-            unsure = [index for index, answer in enumerate(answers) if answer.score < how.escalate]
-            again = self.at_scale([parts[index] for index in unsure], how.careful)
-            for index, answer in zip(unsure, again, strict=True):
-                answers[index] = answer.after(answers[index])
-        return answers
+    def _at(self, parts: Sequence[Sequence[EncodedText]], scales: Sequence[float | None]) -> list[Prediction]:
+        """One a text, whose parts run in batches with all others."""
+        spread = [scale for text, scale in zip(parts, scales, strict=True) for _ in text]
+        answers = iter(self._predict([part for text in parts for part in text], spread))
+        return [combined(list(islice(answers, len(text)))) for text in parts]
 
-    def _predict(self, encoded: Sequence[EncodedText], scale: float | None) -> list[Prediction]:
-        whole = scale == 0 or not self.cost.predictors
+    def _predict(self, encoded: Sequence[EncodedText], scales: Sequence[float | None]) -> list[Prediction]:
+        """Each text at its own scale."""
+        full = [each == 0 for each in scales]
+        whole = all(full) or not self.cost.predictors
         counts = [len(text.ids) for text in encoded]
         budget = self.token_budget or self.runtime.budget(sum(counts), reduced=not whole)
         batches = budget_batches(counts, budget, even=EVEN if whole else None)
         texts = [[encoded[index] for index in batch] for batch in batches]
+        factors = [[1.0 if scales[index] is None else scales[index] or 0.0 for index in batch] for batch in batches]
+        alike = len(set(scales)) == 1
         # At full length predictors are asked only for what they say of the tokens, where that is wanted.
         told = bool(encoded) and encoded[0].places is not None
+        reduced = not all(full) or told
+        answers = self.runtime.each(texts, scale=scales[0] if alike else factors, reduced=reduced)
         found: dict[int, Prediction] = {}
-        answers = self.runtime.each(texts, scale=scale, reduced=scale != 0 or told)
         for batch, given, answer in zip(batches, texts, answers, strict=True):
-            found |= zip(batch, self._predictions(given, answer, full=scale == 0), strict=True)
+            # A text at full length among others meets predictors that change nothing for it; its account is as if alone.
+            found |= zip(batch, self._predictions(given, answer, full=[full[index] for index in batch]), strict=True)
         return [found[index] for index in range(len(encoded))]
 
-    def _predictions(self, batch: Sequence[EncodedText], answer: Answer, *, full: bool) -> Iterator[Prediction]:
+    def _predictions(
+        self, batch: Sequence[EncodedText], answer: Answer, *, full: bool | Sequence[bool]
+    ) -> Iterator[Prediction]:
         return predictions(batch, answer, self.runtime, self._full, full=full)
 
 

@@ -49,6 +49,14 @@ class MissingExtra(AdaplerError):
     exit_code = 1
 
 
+class ServerRefused(AdaplerError):
+    """A server's answer that is an error, or a server that does not answer; `status` is 0 where there was no answer."""
+
+    def __init__(self, message: str, status: int = 0, error_type: str = "") -> None:
+        super().__init__(message)
+        self.status, self.error_type = status, error_type
+
+
 class Diverged(AdaplerError):
     """A loss that is no longer a number."""
 

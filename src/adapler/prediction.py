@@ -54,6 +54,8 @@ class Prediction:
     """Of a model that gives any number of labels: from which probability on each."""
     judged: tuple[Judged, ...] = field(default=(), repr=False, compare=False)
     """Of each window, where an explanation was asked for; see `explain.py`."""
+    logits: dict[str, float] = field(default_factory=dict, repr=False, compare=False)
+    """What the model itself says of every label, before it is made a probability; of several windows the means."""
 
     @property
     def labels(self) -> list[str]:
@@ -70,7 +72,8 @@ class Prediction:
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON holds it."""
-        told = {key: value for key, value in asdict(replace(self, judged=())).items() if value is not None and key != "judged"}
+        told = asdict(replace(self, judged=()))
+        told = {key: value for key, value in told.items() if value is not None and key not in ("judged", "logits")}
         several = {} if self.thresholds is None else {"labels": self.labels}
         return told | several | {"kept": self.kept}
 
@@ -80,24 +83,31 @@ class Prediction:
 
 
 def predictions(
-    batch: Sequence[EncodedText], answer: Answer, runtime: Runtime, flops_full: Callable[[int], int], *, full: bool
+    batch: Sequence[EncodedText],
+    answer: Answer,
+    runtime: Runtime,
+    flops_full: Callable[[int], int],
+    *,
+    full: bool | Sequence[bool],
 ) -> Iterator[Prediction]:
     """A runtime's traced answer, text by text, with the scores of tokens that know their places. With `full` nothing was
-    removed and no predictor needed to be asked."""
+    removed of any text, or of those it is true of, and no predictor needed to be asked."""
     assert answer.depths is not None  # asked for
     judged = _judged(batch, answer) if batch[0].places is not None else [()] * len(batch)
     rows = zip(
         batch,
+        answer.logits.astype(np.float64),
         probabilities(answer.logits.astype(np.float64), runtime.problem_type),
         answer.lengths.tolist(),
         np.split(answer.depths, np.cumsum([len(text.ids) for text in batch])[:-1]),
         judged,
+        [full] * len(batch) if isinstance(full, bool) else full,
         strict=True,
     )
     several = runtime.problem_type == MULTI
     least = runtime.thresholds or [THRESHOLD] * len(runtime.labels)
     thresholds = dict(zip(runtime.labels, least, strict=True)) if several else None
-    for text, row, lengths, depth, said in rows:
+    for text, raw, row, lengths, depth, said, entire in rows:
         best, whole = int(row.argmax()), flops_full(len(depth))
         yield Prediction(
             label=runtime.labels[best],
@@ -106,11 +116,12 @@ def predictions(
             tokens=text.tokens,
             depths=depth.tolist(),
             lengths=lengths,
-            flops=whole if full else runtime.cost.reduced(len(depth), lengths),
+            flops=whole if entire else runtime.cost.reduced(len(depth), lengths),
             flops_full=whole,
             truncated=text.truncated,
             thresholds=thresholds,
             judged=said,
+            logits=dict(zip(runtime.labels, raw.tolist(), strict=True)),
         )
 
 
@@ -134,7 +145,7 @@ def combined(parts: Sequence[Prediction]) -> Prediction:
     first = parts[0]
     if len(parts) == 1:
         return first
-    scores = {label: sum(part.scores[label] for part in parts) / len(parts) for label in first.scores}
+    scores, logits = _means([part.scores for part in parts]), _means([part.logits for part in parts])
     label = max(scores, key=lambda each: scores[each])
     return Prediction(
         label=label,
@@ -149,4 +160,9 @@ def combined(parts: Sequence[Prediction]) -> Prediction:
         windows=len(parts),
         thresholds=first.thresholds,
         judged=tuple(window for part in parts for window in part.judged),
+        logits=logits,
     )
+
+
+def _means(rows: Sequence[dict[str, float]]) -> dict[str, float]:
+    return {label: sum(row[label] for row in rows) / len(rows) for label in rows[0]}

@@ -173,10 +173,10 @@ def a_thousandth_off_in_batches(patch: pytest.MonkeyPatch) -> None:
 def answers_in_order_of_length(patch: pytest.MonkeyPatch) -> None:
     """Batches are made of sorted texts, and the answers come back sorted too."""
 
-    def planted(self: Any, encoded: Sequence[Any], scale: float | None) -> list[Any]:
+    def planted(self: Any, encoded: Sequence[Any], scales: Sequence[float | None]) -> list[Any]:
         batches = budget_batches([len(text.ids) for text in encoded], self.token_budget or 4096)
         texts = [[encoded[i] for i in batch] for batch in batches]
-        answers = zip(texts, self.runtime.each(texts, scale=scale), strict=True)
+        answers = zip(texts, self.runtime.each(texts), strict=True)
         return [prediction for given, answer in answers for prediction in self._predictions(given, answer, full=False)]
 
     patch.setattr(Classifier, "_predict", planted)

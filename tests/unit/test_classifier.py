@@ -18,6 +18,7 @@ from adapler.classifier import Classifier
 from adapler.data import text as text_module
 from adapler.data.text import EncodedText, Text
 from adapler.errors import BadConfig, BadInput
+from adapler.points import Operating
 from adapler.prediction import Prediction
 from adapler.runtimes.base import Answer
 from adapler.runtimes.torch_packed import TorchPacked
@@ -297,3 +298,35 @@ def test_long_texts_and_pairs_get_the_scores_of_the_pipeline() -> None:
         answer = made(texts[0]) if texts[1] is None else made((texts[0], texts[1]))
         assert list(answer.scores.values()) == pytest.approx(expected.tolist(), abs=1e-6)  # float32, other summation order
         assert answer.truncated
+
+
+def check_mixed_points(made: Classifier) -> None:
+    """Texts that each run in their own way, in one list, are answered as by calls of their own."""
+    texts = tiny_texts(24, seed=7)
+    ways = [Operating(), Operating(0.0), Operating(0.5), Operating(2.0), Operating(2.0, 0.99, 0.0)]
+    hows = [ways[index % len(ways)] for index in range(len(texts))]
+    together = made.answers(made.encoder.parts(texts), hows)
+    assert len({answer.flops / answer.flops_full for answer in together}) > len(ways)
+    assert any(answer.escalated for answer in together)
+    for text, how, answer in zip(texts, hows, together, strict=True):
+        alone = made.answers(made.encoder.parts([text]), [how])[0]
+        assert answer.scores == pytest.approx(alone.scores, abs=1e-5)  # float32, another batch
+        assert (answer.depths, answer.flops, answer.escalated) == (alone.depths, alone.flops, alone.escalated)
+        assert answer.logits == pytest.approx(alone.logits, abs=1e-4)
+
+
+def test_texts_at_different_points_share_batches_and_are_answered_as_alone() -> None:
+    check_mixed_points(tiny_classifier(eta=0.5))
+
+
+def test_one_point_for_the_whole_batch_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    each = TorchPacked.each
+
+    def planted(self: Any, batches: Any, *, scale: Any = None, reduced: bool = True, trace: bool = True) -> Any:
+        if isinstance(scale, list):
+            scale = [[row[0]] * len(row) for row in scale]
+        return each(self, batches, scale=scale, reduced=reduced, trace=trace)
+
+    monkeypatch.setattr(TorchPacked, "each", planted)
+    with pytest.raises(AssertionError):
+        check_mixed_points(tiny_classifier(eta=0.5))

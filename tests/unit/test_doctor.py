@@ -77,7 +77,7 @@ def test_made_up_texts_save_as_much_as_dev_texts_did(folder: Path) -> None:
     assert {int(text.ids.max()) for text in sample} <= set(range(classifier._encoder.vocabulary))
     for wanted in (1.3, 1.8):
         scale = doctor._scale_for(classifier.runtime, sample, wanted)
-        predictions = classifier._predict(sample, scale)
+        predictions = classifier.at_scale([[text] for text in sample], scale)
         reached = sum(p.flops_full for p in predictions) / sum(p.flops for p in predictions)
         assert reached == pytest.approx(wanted, rel=0.15)
 

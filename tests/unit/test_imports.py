@@ -17,7 +17,7 @@ PACKAGE = "adapler"
 
 LAYERS = (
     ("errors",),
-    ("registry", "problems", "records", "config", "safefile", "points", "timing", "memory"),
+    ("registry", "problems", "records", "config", "safefile", "points", "timing", "memory", "client"),
     ("cost", "methods.settings"),
     ("tokens", "attention", "buckets"),
     ("layout", "data"),

@@ -118,8 +118,10 @@ def test_ids_are_those_of_transformers(name: str, count: Callable[[int, int], in
 
 @pytest.mark.parametrize("name", TOKENIZERS)
 @pytest.mark.parametrize("max_length", [16, 128, 129])
-def test_long_pairs_are_cut_as_transformers_cuts_them(name: str, max_length: int) -> None:
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_long_pairs_are_cut_as_transformers_cuts_them(name: str, max_length: int, side: str) -> None:
     tokenizer = TOKENIZERS[name]()
+    tokenizer.truncation_side = side
     draw = random.Random(f"{name}{max_length}")
     sizes = (0, max_length // 2, max_length, 2 * max_length, 5 * max_length)
     pairs: list[Text] = [(random_text(draw, one), random_text(draw, two)) for one in sizes for two in sizes]
@@ -136,7 +138,7 @@ def test_cutting_each_text_by_itself_would_be_noticed(monkeypatch: pytest.Monkey
         one_end, two_end = (text_module._word_end(encoding, self.max_length) for encoding in (one, two))
         return text_module._head(first, one, one_end), text_module._head(second, two, two_end)
 
-    monkeypatch.setattr(TextEncoder, "_heads", heads)
+    monkeypatch.setattr(TextEncoder, "_shortened", heads)
     longer, shorter = "good " * 3000, "good " * 128 + "unbelievable " * 300
     with pytest.raises(AssertionError):
         check_reads_as_transformers(tiny_tokenizer(), 128, [(longer, shorter)])
@@ -177,6 +179,32 @@ def test_a_tokenizer_that_cuts_the_beginning_still_does() -> None:
     tokenizer.truncation_side = "left"
     draw = random.Random(3)
     check_reads_as_transformers(tokenizer, 16, [*random_inputs(draw, 20, 16), ("good " * 40 + "end", "bad " * 60 + "end")])
+
+
+def test_an_encoder_that_cuts_the_other_side_reads_as_such_a_tokenizer_does() -> None:
+    tokenizer = tiny_tokenizer()
+    inputs = random_inputs(random.Random(4), 20, 16)
+    cutting = TextEncoder(tokenizer, 16).cutting("left")
+    tokenizer.truncation_side = "left"
+    expected = TextEncoder(tokenizer, 16)(inputs)
+    assert [one.ids.tolist() for one in cutting(inputs)] == [other.ids.tolist() for other in expected]
+    assert any(one.truncated for one in expected)
+
+
+def test_the_beginnings_of_two_long_texts_are_dropped_in_no_time() -> None:
+    encoder = TextEncoder(tiny_tokenizer(), 512).cutting("left")
+    end = random_text(random.Random(1), 3000)
+    one, two = encoder([("film " * 20_000 + end, "film " * 20_000 + end), (end, end)])
+    assert one.ids.tolist() == two.ids.tolist()
+    assert one.truncated
+
+
+def test_a_text_is_counted_whole() -> None:
+    tokenizer = tiny_tokenizer()
+    encoder = TextEncoder(tokenizer, 16)
+    for item in random_inputs(random.Random(5), 20, 16):
+        texts = (item,) if isinstance(item, str) else item
+        assert encoder.count(item) == len(tokenizer(*[[text] for text in texts])["input_ids"][0])
 
 
 def test_neither_the_tokenizer_nor_a_call_before_changes_what_is_read() -> None:

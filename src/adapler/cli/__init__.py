@@ -23,6 +23,7 @@ VERBS = Registry(
         "predict": "adapler.cli.predict:predict",
         "explain": "adapler.cli.explain:explain",
         "diff": "adapler.cli.diff:diff",
+        "serve": "adapler.cli.serve:serve",
         "export": "adapler.cli.export:export",
         "info": "adapler.cli.info:info",
         "rationale": "adapler.cli.rationale:rationale",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby, islice
 from typing import Any
 
@@ -23,6 +23,7 @@ FIRST_WINDOW, WINDOW_TEXTS = 256, 2048
 """Texts sorted by length together; of a stream few at first, so that its first answers come soon."""
 WINDOW_CHARACTERS = 8_000_000
 _LONG_PAIR = 8  # characters per token the model reads, from which a pair is cut before it is tokenised as one
+_SPARE = 64  # tokens
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,7 @@ class TextEncoder:
         The tokens of what `keep` finds are marked to stay. `stride` is how many tokens the `parts` of a long text share.
         """
         plain = tokenizer if isinstance(tokenizer, PlainTokenizer) else PlainTokenizer.of(tokenizer)
+        self._plain, self._stride = plain, stride
         self._whole, self._cutting = plain.engine(), plain.engine()
         added = self._cutting.num_special_tokens_to_add(is_pair=True)
         if added > max_length:
@@ -96,6 +98,18 @@ class TextEncoder:
         self._keep = keep
         self._striding = None if stride is None else _striding(plain, max_length, stride)
         self.max_length = max_length
+
+    def cutting(self, side: str) -> TextEncoder:
+        """The same, but that of long texts it drops the end (`right`) or the beginning (`left`)."""
+        plain = replace(self._plain, truncation_side=side)
+        return TextEncoder(plain, self.max_length, keep=self._keep, stride=self._stride)
+
+    def count(self, text: Text) -> int:
+        """Tokens of a whole text, special ones included, however many the model reads."""
+        clean = cleaned(text)
+        parts = (clean,) if isinstance(clean, str) else clean
+        special = int(self._whole.num_special_tokens_to_add(is_pair=len(parts) == 2))
+        return special + sum(len(self._whole.encode(part, add_special_tokens=False).ids) for part in parts)
 
     @property
     def vocabulary(self) -> int:
@@ -156,21 +170,24 @@ class TextEncoder:
         return read
 
     def _prepared(self, text: Text) -> Text:
-        if isinstance(text, tuple) and self._cuts_ends and len(text[0]) + len(text[1]) > _LONG_PAIR * self.max_length:
+        if isinstance(text, tuple) and len(text[0]) + len(text[1]) > _LONG_PAIR * self.max_length:
             # The tokenizer builds every combination of both overflows: seconds for two long texts, minutes for longer.
-            return self._heads(*text)
+            return self._shortened(*text)
         return text
 
-    def _heads(self, first: str, second: str) -> tuple[str, str]:
+    def _shortened(self, first: str, second: str) -> tuple[str, str]:
         """Both texts without words that truncation drops whole. The longer stays the longer: an odd token left is its own."""
         one, two = (self._whole.encode(text, add_special_tokens=False) for text in (first, second))
+        whole, cut = (_word_end, _head) if self._cuts_ends else (_word_begin, _tail)
+        # The first word of a tail may be read otherwise than after a space, and be of more or fewer tokens.
+        spare = 0 if self._cuts_ends else _SPARE
         if len(one) > len(two):
-            two_end = _word_end(two, self.max_length)
-            one_end = _word_end(one, max(self.max_length, two_end))
+            of_two = whole(two, self.max_length + spare)
+            of_one = whole(one, max(self.max_length, of_two) + spare)
         else:
-            one_end = _word_end(one, self.max_length)
-            two_end = _word_end(two, max(self.max_length, one_end - 1))
-        return _head(first, one, one_end), _head(second, two, two_end)
+            of_one = whole(one, self.max_length + spare)
+            of_two = whole(two, max(self.max_length, of_one - 1) + spare)
+        return cut(first, one, of_one), cut(second, two, of_two)
 
 
 def _striding(plain: PlainTokenizer, max_length: int, stride: int) -> Tokenizer:
@@ -204,8 +221,23 @@ def _word_end(encoding: Any, index: int) -> int:
     return end
 
 
+def _word_begin(encoding: Any, index: int) -> int:
+    """The same counted from the end: how many tokens there are from the beginning of the word that holds that token."""
+    if index >= len(encoding):
+        return len(encoding)
+    words = encoding.word_ids
+    begin = len(words) - 1 - index
+    while begin > 0 and words[begin - 1] is not None and words[begin - 1] == words[begin]:
+        begin -= 1
+    return len(words) - begin
+
+
 def _head(text: str, encoding: Any, count: int) -> str:
     return text if count == len(encoding) else text[: encoding.offsets[count - 1][1]]
+
+
+def _tail(text: str, encoding: Any, count: int) -> str:
+    return text if count == len(encoding) else text[encoding.offsets[len(encoding) - count][0] :]
 
 
 def protected(batch: Sequence[EncodedText]) -> NDArray[np.bool_] | None:

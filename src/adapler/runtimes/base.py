@@ -92,19 +92,25 @@ class Runtime(ABC):
         self,
         batches: Sequence[Sequence[EncodedText]],
         *,
-        scale: float | None = None,
+        scale: float | Sequence[Sequence[float]] | None = None,
         reduced: bool = True,
         trace: bool = True,
     ) -> Iterator[Answer]:
-        """Answers of several batches, in their order; side by side, each on one core, where there are several cores."""
+        """Answers of several batches, in their order; side by side, each on one core, where there are several cores.
 
-        def factors(batch: Sequence[EncodedText]) -> NDArray[np.float32] | None:
-            return None if scale is None else np.full(len(batch), scale, dtype=np.float32)
-
+        `scale` is for all texts, or one a text, batch by batch.
+        """
+        if isinstance(scale, Sequence):
+            factors: list[NDArray[np.float32] | None] = [np.array(each, dtype=np.float32) for each in scale]
+        else:
+            factors = [None if scale is None else np.full(len(batch), scale, dtype=np.float32) for batch in batches]
         workers = self.workers() if len(batches) > 1 else None
         if workers is None:
-            return (self(batch, scale=factors(batch), reduced=reduced, trace=trace) for batch in batches)
-        return workers.map(lambda batch: self.on_one_core(batch, scale=factors(batch), reduced=reduced, trace=trace), batches)
+            each = zip(batches, factors, strict=True)
+            return (self(batch, scale=factor, reduced=reduced, trace=trace) for batch, factor in each)
+        return workers.map(
+            lambda batch, factor: self.on_one_core(batch, scale=factor, reduced=reduced, trace=trace), batches, factors
+        )
 
     @abstractmethod
     def workers(self) -> Executor | None:

@@ -1,0 +1,184 @@
+"""How fast the server is: requests a second beside the same server at full length and beside a plain one, and what it adds.
+
+    python -m benchmarks.serve_speed runs/ag_news --data PATH/TO/ag_news --max-loss 1.0        (--quick: does it work?)
+
+Throughput: closed loops of clients on the data's own texts, one text a request, the contenders in turns, best of the numbers of
+clients tried. The plain server is FastAPI around transformers' pipeline, one text at a time, as many write it. Overhead: one
+client, one text after the other, through the server and through `Classifier` in this process, in turns. Sizing: texts of exact
+lengths. Writes benchmarks/results/serve-TASK.json. The clients run on the same cores; the machine should be quiet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from adapler.classifier import Classifier
+from adapler.data.text import Text, TextEncoder
+from adapler.records import Record, write_records
+from benchmarks.cost_curves import texts_of_length
+from benchmarks.serve_load import closed_loop, request, running, served
+from benchmarks.serve_proof import made_up, texts_of
+
+RESULTS = Path(__file__).parent / "results"
+CLIENTS = (8, 32, 64)
+LENGTHS = (16, 32, 64, 128, 256)
+REPEATS = 3
+FULL_LENGTH = ["--point", "full"]
+PLAIN_PORT = 18765
+
+
+def main(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A model folder.")],
+    data: Annotated[str | None, typer.Option(help="Texts to send: folder of splits, or a labelled file.")] = None,
+    split: Annotated[str, typer.Option(help="Split to take texts from.")] = "test",
+    full: Annotated[str | None, typer.Option(help="The full-length contender, where MODEL has no point named full.")] = None,
+    max_loss: Annotated[float | None, typer.Option(help="The point MODEL is served at.")] = None,
+    seconds: Annotated[float, typer.Option(help="Of each measurement.")] = 20.0,
+    quick: Annotated[bool, typer.Option("--quick", help="Tiny counts, nothing written.")] = False,
+) -> None:
+    """Measure, print, write."""
+    texts = made_up(400) if data is None else list(texts_of(model, data, split))
+    seconds, repeats, clients = (0.5, 1, (4,)) if quick else (seconds, REPEATS, CLIENTS)
+    ours = served(model, *(() if max_loss is None else ("--max-loss", str(max_loss))))
+    contenders: dict[str, tuple[list[str], int | None, str]] = {
+        "adapler serve": (ours, None, '"serving"'),
+        "adapler serve, full length": (served(full or model, *(() if full else FULL_LENGTH)), None, '"serving"'),
+        "FastAPI and a transformers pipeline": (plain_command(full or model), PLAIN_PORT, "Uvicorn running"),
+    }
+    shared = Record(kind="serve", task=None if data is None else Path(data).name, n=len(texts), repeats=repeats, commit=None)
+    if quick and Classifier.from_pretrained(model).dial is None:
+        del contenders["adapler serve, full length"]
+    rates = throughput(contenders, texts, seconds, repeats, clients)
+    base = rates["adapler serve"]
+    records = []
+    for name, found in rates.items():
+        value, spread = statistics.median(found), max(found) - min(found)
+        records.append(_record(shared, name, value, spread, "requests/s", statistics.median(base) / value))
+    records += overhead(shared, ours, model, max_loss, texts, 20 if quick else 1000)
+    records += sizing(shared, ours, model, texts, seconds, clients, LENGTHS[:1] if quick else LENGTHS)
+    for record in records:
+        typer.echo(f"{record.variant}: {record.value:.4g} {record.unit}")
+    if not quick:
+        write_records(RESULTS / f"serve-{shared.task or 'made-up'}.json", records)
+
+
+def throughput(
+    contenders: dict[str, tuple[list[str], int | None, str]],
+    texts: Sequence[Text],
+    seconds: float,
+    repeats: int,
+    clients: Sequence[int],
+) -> dict[str, list[float]]:
+    """Answers a second of each, in turns; of the numbers of clients the best."""
+    asked = [request({"inputs": text if isinstance(text, str) else list(text)}) for text in texts]
+    rates: dict[str, list[float]] = {name: [] for name in contenders}
+    for _ in range(repeats):
+        for name, (command, port, says) in contenders.items():
+            with running(command, port=port, says=says) as server:
+                asyncio.run(closed_loop(server.port, asked, clients[0], seconds / 4))
+                found = [asyncio.run(closed_loop(server.port, asked, count, seconds)) for count in clients]
+                assert all(set(each.statuses) == {200} for each in found), [dict(each.statuses) for each in found]
+                rates[name].append(max(each.rate for each in found))
+    return rates
+
+
+def overhead(
+    shared: Record, command: list[str], model: str, max_loss: float | None, texts: Sequence[Text], count: int
+) -> list[Record]:
+    """Median milliseconds a lone request takes, and a call in this process, text by text in turns."""
+    classifier = Classifier.from_pretrained(model, max_loss=max_loss)
+    through: list[float] = []
+    directly: list[float] = []
+
+    async def in_turns(port: int) -> None:
+        for number in range(count + 5):
+            text = texts[number % len(texts)]
+            raw = [request({"inputs": text if isinstance(text, str) else list(text)})]
+            seen = await closed_loop(port, raw, 1, 60, most=1)
+            begin = time.perf_counter()
+            classifier(text)
+            if number >= 5:
+                directly.append(time.perf_counter() - begin)
+                through.extend(seen.seconds)
+
+    with running(command) as server:
+        asyncio.run(in_turns(server.port))
+    both = 1000 * statistics.median(through), 1000 * statistics.median(directly)
+    return [
+        _record(shared, "a lone request, p50", both[0], None, "ms"),
+        _record(shared, "Classifier, p50", both[1], None, "ms"),
+        _record(shared, "overhead of the server, p50", both[0] - both[1], None, "ms"),
+    ]
+
+
+def sizing(
+    shared: Record,
+    command: list[str],
+    model: str,
+    texts: Sequence[Text],
+    seconds: float,
+    clients: Sequence[int],
+    lengths: Sequence[int],
+) -> list[Record]:
+    """Requests a second by length of text, for one core."""
+    tokenizer = Classifier.from_pretrained(model).tokenizer
+    records = []
+    with running([*command, "--threads", "1"]) as server:
+        for tokens in lengths:
+            some = texts_of_length(texts, TextEncoder(tokenizer, 512), tokens, 32)
+            asked = [request({"inputs": text}) for text in some]
+            best = max(asyncio.run(closed_loop(server.port, asked, count, seconds)).rate for count in clients)
+            record = _record(shared, f"one core, {tokens} tokens", best, None, "requests/s")
+            record.config = {"tokens": tokens}
+            records.append(record)
+    return records
+
+
+def plain_command(model: str) -> list[str]:
+    """The server many write."""
+    return [sys.executable, "-c", _PLAIN, model, str(PLAIN_PORT)]
+
+
+_PLAIN = """
+import sys
+import uvicorn
+from fastapi import FastAPI
+from pydantic import BaseModel
+from transformers import pipeline
+
+classify = pipeline("text-classification", model=sys.argv[1], top_k=None, truncation=True)
+app = FastAPI()
+
+class Body(BaseModel):
+    inputs: str
+
+@app.post("/predict")
+def predict(body: Body):
+    return classify(body.inputs, batch_size=1)
+
+uvicorn.run(app, host="127.0.0.1", port=int(sys.argv[2]), access_log=False)
+"""
+
+
+def _record(
+    shared: Record, variant: str, value: float, spread: float | None, unit: str, speedup: float | None = None
+) -> Record:
+    given: dict[str, Any] = {"task": shared.task, "n": shared.n, "repeats": shared.repeats}
+    against = None if speedup is None else variant
+    return Record(
+        kind="serve", variant=variant, value=value, spread=spread, unit=unit, wall_speedup=speedup, wall_vs=against, **given
+    )
+
+
+if __name__ == "__main__":
+    app = typer.Typer(pretty_exceptions_enable=False)
+    app.command()(main)
+    app()

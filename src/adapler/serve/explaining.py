@@ -1,0 +1,38 @@
+"""The per-layer account of /explain: what a classifier tells of every token beside its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from adapler.classifier import Classifier
+from adapler.data.text import EncodedText, Text
+from adapler.points import Operating
+from adapler.prediction import Prediction
+
+
+@dataclass(frozen=True)
+class Explained:
+    """A prediction and the account of it, as JSON holds it."""
+
+    prediction: Prediction
+    account: dict[str, Any]
+
+
+def explain(
+    classifier: Classifier, texts: Sequence[Text], parts: Sequence[Sequence[EncodedText]], how: Operating
+) -> list[Explained]:
+    """One a text, out of the run that answers it."""
+    answers = classifier.answers(parts, [how] * len(parts))
+    return [Explained(answer, account(text, answer)) for text, answer in zip(texts, answers, strict=True)]
+
+
+def account(text: Text, prediction: Prediction) -> dict[str, Any]:
+    """Tokens, where each left (None: it went through all layers), which entered each layer, the answer and its cost."""
+    layers = len(prediction.lengths)
+    return {
+        "text": text if isinstance(text, str) else list(text),
+        "left": [None if depth >= layers else depth for depth in prediction.depths],
+        **prediction.to_dict(),
+    }

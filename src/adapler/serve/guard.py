@@ -1,0 +1,198 @@
+"""What stands around the routes: the key, errors in one form, a line in the log a request; and bodies read within bounds."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import time
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, TypeVar
+
+from fastapi import Request
+from fastapi.responses import JSONResponse
+
+from adapler.serve.limits import Limits
+from adapler.serve.logs import LOGGER, told
+from adapler.serve.metrics import Metrics
+from adapler.serve.schema import ErrorType, Refusal
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+T = TypeVar("T")
+
+OPEN = frozenset({"/health", "/ping", "/ui"})
+"""Paths that need no key."""
+OVERLOADED = 429
+HUNG_UP = 499
+"""In logs alone: the client left before its answer."""
+_DISCARDED = 8
+"""So many times the payload limit is read and thrown away, that a client may come to read why it was refused."""
+_BODIES = 64
+"""So many bodies of full size may be on their way in at once."""
+
+
+class HungUp(Exception):
+    """Nobody waits for this answer any more."""
+
+
+class Guard:
+    """An ASGI app around the app."""
+
+    def __init__(
+        self, app: App, *, metrics: Metrics, key: bytes | None, paths: frozenset[str], check_room: Callable[[], None]
+    ) -> None:
+        """`paths` are those that exist: others are not written down, as they may hold anything. What is asked of the model is
+        refused here where `check_room` raises: under a flood, to say no must cost next to nothing."""
+        self._app, self._metrics, self._key, self._paths = app, metrics, key, paths
+        self._check_room = check_room
+        self._turned_away, self._told_last = 0, 0.0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        begin = time.perf_counter()
+        status = HUNG_UP
+
+        async def watched(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            try:
+                self._check(scope)
+            except Refusal as refusal:
+                self._metrics.failures.labels(refusal.kind.value.lower()).inc()
+                await refused(refusal)(scope, receive, watched)
+            else:
+                await self._app(scope, receive, watched)
+        except HungUp:
+            self._metrics.dropped.inc()
+        except Exception:
+            if status == HUNG_UP:
+                await refused(INTERNAL)(scope, receive, watched)
+            LOGGER.exception("a request failed")
+        finally:
+            path = scope["path"] if scope["path"] in self._paths else "other"
+            spent = round(1000 * (time.perf_counter() - begin), 3)
+            if status == OVERLOADED:
+                self._turn_away()
+            else:
+                fields = {"method": scope["method"], "path": path, "status": status, "ms": spent}
+                told("request", fields | scope.get("adapler", {}))
+
+    def _turn_away(self) -> None:
+        """A line a second at most: a flood of refusals shall not become a flood of lines."""
+        self._turned_away += 1
+        if time.monotonic() >= self._told_last + 1.0:
+            told("overloaded", {"status": OVERLOADED, "refused": self._turned_away})
+            self._turned_away, self._told_last = 0, time.monotonic()
+
+    def _check(self, scope: Scope) -> None:
+        if self._key is not None and scope["path"] not in OPEN and not _knows(scope, self._key):
+            headers = {"www-authenticate": "Bearer"}
+            raise Refusal(401, ErrorType.unauthorized, "an API key is needed: Authorization: Bearer KEY", headers)
+        if scope["method"] == "POST" and scope["path"] in self._paths:
+            self._check_room()
+
+
+def refused(refusal: Refusal) -> JSONResponse:
+    """An error as every error is written."""
+    return JSONResponse(refusal.body(), refusal.status, refusal.headers)
+
+
+INTERNAL = Refusal(500, ErrorType.internal, "the server failed; its log says where")
+
+
+class Bodies:
+    """Reads bodies within a server's limits."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._held = 0
+
+    async def read(self, request: Request) -> bytes:
+        """The whole body of a JSON request."""
+        kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
+        try:
+            async with asyncio.timeout(self._limits.client_timeout):
+                body = await self._collect(request)
+        except TimeoutError:
+            raise Refusal(
+                408,
+                ErrorType.timeout,
+                f"the body did not come within {self._limits.client_timeout:g} s",
+                {"connection": "close"},
+            ) from None
+        if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
+            raise Refusal(415, ErrorType.validation, "expected the header Content-Type: application/json")
+        return body
+
+    async def _collect(self, request: Request) -> bytes:
+        limit = self._limits.payload_limit
+        body, size = bytearray(), 0
+        declared = request.headers.get("content-length", "0")
+        too_large = Refusal(413, ErrorType.validation, f"the body is larger than {limit} bytes, the payload limit")
+        if declared.isdecimal() and int(declared) > _DISCARDED * limit:
+            too_large.headers["connection"] = "close"
+            raise too_large
+        try:
+            while True:
+                message = await request.receive()
+                if message["type"] == "http.disconnect":
+                    raise HungUp
+                chunk = message.get("body", b"")
+                size += len(chunk)
+                if size <= limit:
+                    self._hold(len(chunk))
+                    body += chunk
+                elif size > _DISCARDED * limit:
+                    too_large.headers["connection"] = "close"
+                    raise too_large
+                if not message.get("more_body", False):
+                    break
+        finally:
+            self._held -= len(body)
+        if size > limit:
+            raise too_large
+        return bytes(body)
+
+    def _hold(self, count: int) -> None:
+        if self._held + count > _BODIES * self._limits.payload_limit:
+            raise Refusal(429, ErrorType.overloaded, "Model is overloaded", {"retry-after": "1", "connection": "close"})
+        self._held += count
+
+
+async def while_connected(request: Request, work: Awaitable[T]) -> T:
+    """What the work gives, unless the client hangs up first: then the work is cancelled."""
+    doing = asyncio.ensure_future(work)
+    leaving = asyncio.ensure_future(_hang_up(request))
+    try:
+        await asyncio.wait((doing, leaving), return_when=asyncio.FIRST_COMPLETED)
+        if not doing.done():
+            raise HungUp
+        return doing.result()
+    finally:
+        leaving.cancel()
+        if not doing.done():
+            doing.cancel()
+            await asyncio.wait((doing,))  # it leaves the line before anything else happens
+            if not doing.cancelled():
+                doing.exception()  # taken note of
+
+
+async def _hang_up(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _knows(scope: Scope, key: bytes) -> bool:
+    """Whether a request brings the key. Compared in constant time."""
+    given = [value for name, value in scope["headers"] if name == b"authorization"]
+    scheme, _, token = (given[0] if len(given) == 1 else b"").partition(b" ")
+    return hmac.compare_digest(token.strip(), key) and scheme.lower() == b"bearer"

@@ -1,0 +1,48 @@
+"""Hostile and odd requests: no error of the server's own, every answer as its description says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from adapler.serve.limits import Limits
+from adapler.serve.service import Service
+from tests.serving import Served, serving
+from tests.tiny import tiny_classifier
+
+pytest.importorskip("schemathesis")  # not with the oldest versions
+
+from benchmarks.serve_fuzz import described_cases, mutated_bodies
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[Served]:
+    with serving(tiny_classifier(eta=0.5, layers=2), Limits(max_client_batch_size=4)) as server:
+        yield server
+
+
+def test_cases_made_from_the_description_are_answered_as_it_says(served: Served, count: Callable[[int, int], int]) -> None:
+    wanted = count(200, 2000)
+    seen = described_cases(served.url, wanted)
+    assert seen["well-formed"] >= wanted / 2
+    assert seen["status 200"] > wanted / 4
+    assert not [status for status in seen if status.startswith("status 5")]
+
+
+def test_changed_bytes_are_refused_or_answered(served: Served, count: Callable[[int, int], int]) -> None:
+    wanted = count(200, 5000)
+    seen = mutated_bodies(served.url, wanted)
+    assert sum(seen.values()) == wanted
+    assert set(seen) <= {"200", "400", "413", "422"} and {"200", "400", "422"} <= set(seen)
+
+
+def test_a_server_error_would_be_noticed(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def failing(self: Service, body: bytes, kind: str) -> None:
+        raise KeyError(kind)
+
+    monkeypatch.setattr(Service, "__call__", failing)
+    with pytest.raises(AssertionError):
+        mutated_bodies(served.url, 10)
+    with pytest.raises(BaseException, match=r"(?i)server error|500"):
+        described_cases(served.url, 10)
