@@ -320,6 +320,11 @@ def test_the_account_of_tokens_is_the_predictions(served: Served, classifier: Cl
     assert (told["flops"], told["flops_full"]) == (expected.flops, expected.flops_full)
     layers = len(expected.lengths)
     assert told["left"] == [None if depth == layers else depth for depth in expected.depths]
+    account = classifier.explain(TEXTS[0], point="half").to_dict()
+    assert told["words"] == account["words"] and told["rationale"] == account["rationale"]
+    assert [[score is None for score in row] for row in told["contributions"]] == [
+        [score is None for score in row] for row in account["contributions"]
+    ]
     batch = served.predict({"inputs": [[text] for text in TEXTS[:12]]}, "/explain").content
     assert [each["tokens"] for each in batch] == [each.tokens for each in classifier(TEXTS[:12])]
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from adapler.classifier import Classifier
-from adapler.data.text import EncodedText, Text
+from adapler.data.text import EncodedText, Text, cleaned
+from adapler.explain import Explanation
 from adapler.points import Operating
 from adapler.prediction import Prediction
 
@@ -23,16 +24,8 @@ class Explained:
 def explain(
     classifier: Classifier, texts: Sequence[Text], parts: Sequence[Sequence[EncodedText]], how: Operating
 ) -> list[Explained]:
-    """One a text, out of the run that answers it."""
+    """One a text, out of the run that answers it; tokens must know their places."""
     answers = classifier.answers(parts, [how] * len(parts))
-    return [Explained(answer, account(text, answer)) for text, answer in zip(texts, answers, strict=True)]
-
-
-def account(text: Text, prediction: Prediction) -> dict[str, Any]:
-    """Tokens, where each left (None: it went through all layers), which entered each layer, the answer and its cost."""
-    layers = len(prediction.lengths)
-    return {
-        "text": text if isinstance(text, str) else list(text),
-        "left": [None if depth >= layers else depth for depth in prediction.depths],
-        **prediction.to_dict(),
-    }
+    return [
+        Explained(answer, Explanation(cleaned(text), answer).to_dict()) for text, answer in zip(texts, answers, strict=True)
+    ]

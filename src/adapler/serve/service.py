@@ -177,11 +177,14 @@ class Service:
         """Answers of some items; what is wrong with one stands in its place. `first` is the index of the first in its batch."""
         side = request.truncation_direction.lower()
         cut = self.limits.auto_truncate if request.truncate is None else request.truncate
+        if kind == EXPLAIN and not self.classifier.cost.predictors:
+            raise Refusal(424, ErrorType.backend, "the model removes nothing, so it has no account of which tokens mattered")
         begin = time.perf_counter()
         if Inputs(list(items), batch=True).characters <= _SHORT:
-            read = self._encoded(items, side, cut)
+            read = self._encoded(items, side, cut, kind == EXPLAIN)
         else:
-            read = await asyncio.get_running_loop().run_in_executor(self._pool, self._encoded, items, side, cut)
+            loop = asyncio.get_running_loop()
+            read = await loop.run_in_executor(self._pool, self._encoded, items, side, cut, kind == EXPLAIN)
         reply.tokenization += time.perf_counter() - begin
         rows: list[Any] = [item if isinstance(item, Refusal) else None for item in read]
         bad = [index for index, row in enumerate(rows) if row is not None]
@@ -220,12 +223,14 @@ class Service:
         except (ArithmeticError, IndexError, MemoryError, RuntimeError, ValueError) as error:  # out of the model's own code
             raise Refusal(424, ErrorType.backend, f"the model could not run ({type(error).__name__})") from error
 
-    def _encoded(self, items: Sequence[Text | Refusal], side: str, cut: bool) -> list[list[EncodedText] | Refusal]:
-        """Token ids of the items, on a thread of the pool."""
+    def _encoded(
+        self, items: Sequence[Text | Refusal], side: str, cut: bool, places: bool
+    ) -> list[list[EncodedText] | Refusal]:
+        """Token ids of the items, with their places in the text where asked, on a thread of the pool."""
         encoder = self._encoders[side]
         texts = [item for item in items if not isinstance(item, Refusal)]
         try:
-            parts = iter(encoder.parts(texts))
+            parts = iter(encoder.parts(texts, places=places))
         except AdaplerError as error:
             raise Refusal(422, ErrorType.tokenizer, "the tokenizer cannot read a text") from error
         read: list[list[EncodedText] | Refusal] = []
