@@ -167,7 +167,7 @@ def test_what_cannot_be_answered_is_told_in_one_form(served: Served, name: str, 
         ("POST", "/predict", {"content-type": "text/plain"}, b'{"inputs": "a"}', 415),
         ("POST", "/predict", {}, b'{"inputs": "a"}', 415),
         ("POST", "/predict", JSON, b'{"inputs": "' + b"a" * 200_000 + b'"}', 413),
-        ("POST", "/predict", JSON, b'{"inputs": "' + b"a" * 2_000_000 + b'"}', 413),
+        ("POST", "/predict", JSON, b'{"inputs": "' + b"a" * 1_200_000 + b'"}', 413),
         ("GET", "/ui", JSON, None, 404),
     ],
 )
@@ -179,6 +179,13 @@ def test_so_is_what_is_wrong_with_a_request_itself(
     reply = served.ask(method, path, body, headers)
     assert reply.status == status
     assert set(reply.content) == {"error", "error_type"}
+
+
+def test_a_body_that_is_far_too_large_is_refused_unread(served: Served) -> None:
+    with served.connect() as raw:
+        raw.sendall(b"POST /predict HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\ncontent-length: 99999999\r\n\r\n{")
+        answer = b"".join(iter(lambda: raw.recv(4096), b""))
+    assert answer.startswith(b"HTTP/1.1 413 ") and b"connection: close" in answer.lower()
 
 
 def test_what_is_not_http_is_told_so_too(served: Served) -> None:
