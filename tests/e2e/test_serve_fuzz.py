@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
+import torch
 
 from adapler.serve.limits import Limits
 from adapler.serve.service import Service
@@ -14,6 +15,12 @@ from tests.tiny import tiny_classifier
 pytest.importorskip("schemathesis")  # not with the oldest versions
 
 from benchmarks.serve_fuzz import described_cases, mutated_bodies
+
+
+@pytest.fixture(autouse=True)
+def _small_numbers() -> None:
+    """Cases are drawn from all floats; a training before, in the same process, has switched the smallest off."""
+    torch.set_flush_denormal(False)
 
 
 @pytest.fixture(scope="module")
