@@ -21,7 +21,7 @@ def bench(records: Records) -> str:
 def _bench_of(rows: Records) -> str:
     timed = [row for row in rows if row.get("unit") == "texts/s"]
     lines = [
-        f"*{timed[0]['task']}*",
+        f"*{timed[0]['task']}, {timed[0]['backbone']}*",
         "",
         "| contender | texts/s | spread | wall speedup | FLOPs speedup | wall/FLOPs |",
         "|---|---:|---:|---:|---:|---:|",
@@ -64,9 +64,10 @@ def headline(records: Records) -> str:
         return MISSING
     columns = [_headline_of(rows) for rows in tasks]
     names = dict.fromkeys(name for column in columns for name in column)
-    lines = [f"| texts/s | {' | '.join(rows[0]['task'] for rows in tasks)} |", "|---|" + "---:|" * len(tasks)]
+    heads = [f"{rows[0]['task']}, {rows[0]['backbone']}" for rows in tasks]
+    lines = [f"| texts/s | {' | '.join(heads)} |", "|---|" + "---:|" * len(tasks)]
     lines += [f"| {name} | {' | '.join(column.get(name, '') for column in columns)} |" for name in names]
-    about = "; ".join(f"{rows[0]['task']}: {conditions(rows[0], SOFTWARE)}" for rows in tasks)
+    about = "; ".join(f"{head}: {conditions(rows[0], SOFTWARE)}" for head, rows in zip(heads, tasks, strict=True))
     return "\n".join([*lines, "", f"In brackets: against transformers, sorted by length. {about}"])
 
 
@@ -170,9 +171,9 @@ def _where(row: dict[str, Any]) -> str:
 
 
 def _by_task(records: Records) -> list[Records]:
-    tasks: dict[str, Records] = {}
+    tasks: dict[tuple[str, str], Records] = {}
     for record in records:
-        tasks.setdefault(record["task"], []).append(record)
+        tasks.setdefault((record["task"], record.get("backbone", "")), []).append(record)
     return list(tasks.values())
 
 

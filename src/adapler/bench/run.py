@@ -22,7 +22,7 @@ from adapler.errors import BadInput, BadModel
 from adapler.evaluation.outcome import run as outcome_of
 from adapler.export import EXPORTS
 from adapler.export.write import export
-from adapler.folder import Folder
+from adapler.folder import Folder, report_beside
 from adapler.points import Dial, Operating, Point
 from adapler.records import Record
 from adapler.runtimes import RUNTIMES
@@ -78,9 +78,7 @@ def bench(
     opened = checkpoint.load(folder)
     encoder = TextEncoder(opened.tokenizer, opened.max_length)
     encoded = encoder(list(texts))
-    shared = Record(
-        kind="bench", task=task, backbone=str(opened.backbone.model.config.model_type), split=split, threads=threads
-    )
+    shared = Record(kind="bench", task=task, backbone=_backbone(folder, opened), split=split, threads=threads)
     with tempfile.TemporaryDirectory() as scratch:
         own = _own(folder, opened, Path(scratch), threads, encoder(list(calibrate)), say)
         contenders = _contenders(folder, own, list(texts), encoded, Path(scratch), threads, singles, compiled, say)
@@ -98,6 +96,13 @@ def bench(
     tokenising = race({"tokenise": lambda: encoder(list(texts))}, repeats=5)["tokenise"].median / len(texts)
     ceiling = _ceiling_record(shared, opened, encoded, timings[OWN], tokenising)
     return [*_records(shared, contenders, timings, tokenising), *alone, ceiling]
+
+
+def _backbone(folder: Folder, opened: checkpoint.Checkpoint) -> str:
+    """What the model was made from, where its run says so; else its family."""
+    report = report_beside(folder.path) or {}
+    made_from = report.get("config", {}).get("model")
+    return Path(made_from).name if made_from else str(opened.backbone.model.config.model_type)
 
 
 def chosen(contenders: Sequence[Contender], only: Sequence[str]) -> list[Contender]:
