@@ -38,6 +38,7 @@ def records() -> Records:
         {
             "kind": "bench",
             "task": "news",
+            "backbone": "tiny",
             "variant": "share",
             "unit": "share",
             "value": 0.621,
@@ -64,7 +65,7 @@ def test_every_contender_has_its_row(records: Records) -> None:
 
 def test_headlines_are_against_the_sorted_baseline(records: Records) -> None:
     found = headline(records)
-    assert "| texts/s | news |" in found
+    assert "| texts/s | news, tiny |" in found
     assert "| ONNX Runtime int8, the best of its batchings | 250 (1.25x) |" in found
     assert "| adapler, as trained, torch | 700 (3.50x) |" in found and "3.5x |" not in found.replace("4.00x |", "")
     assert "| adapler, as trained, onnx | 800 (4.00x) |" in found and "onnx-int8" not in found
@@ -74,9 +75,11 @@ def test_headlines_are_against_the_sorted_baseline(records: Records) -> None:
 def test_tasks_stand_beside_each_other(records: Records) -> None:
     other = [record | {"task": "films"} for record in records if "onnx" not in record["variant"]]
     found = headline(records + other)
-    assert "| texts/s | news | films |\n|---|---:|---:|" in found
+    assert "| texts/s | news, tiny | films, tiny |\n|---|---:|---:|" in found
     assert "| ONNX Runtime int8, the best of its batchings | 250 (1.25x) |  |" in found
     assert bench(records + other).count("| contender |") == 2
+    deeper = [record | {"backbone": "deep"} for record in records]
+    assert "| texts/s | news, tiny | news, deep |" in headline(records + deeper)  # one task, two models
 
 
 def test_cost_curves_of_both_parts_or_of_one() -> None:
