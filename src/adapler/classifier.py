@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cache
-from itertools import islice
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, cast, overload
 
 from adapler import doctor
+from adapler.answering import Answering, answered
 from adapler.data.keep import AlwaysKeep, keeper
-from adapler.data.text import WINDOW_TEXTS, EncodedText, Text, TextEncoder, as_text, budget_batches, cleaned, windows
+from adapler.data.text import EncodedText, Text, TextEncoder, cleaned
 from adapler.doctor import Diagnosis
 from adapler.errors import BadConfig, BadModel
 from adapler.explain import Explanation
 from adapler.folder import REDUCED_TYPE, Folder
 from adapler.hub import locate
-from adapler.memory import give_back
 from adapler.points import Dial, Operating, operating
-from adapler.prediction import Prediction, combined, predictions
+from adapler.prediction import Prediction
 from adapler.problems import MULTI, SINGLE, THRESHOLD, THRESHOLDS, problem_of
 from adapler.runtimes import RUNTIMES
-from adapler.runtimes.base import Answer, Runtime
+from adapler.runtimes.base import Runtime
 from adapler.runtimes.exported import Exported, check_exported, is_exported
 
 if TYPE_CHECKING:
@@ -30,11 +28,6 @@ if TYPE_CHECKING:
     from adapler.backbones.base import Backbone
     from adapler.methods.base import Reducer
     from adapler.runtimes.torch_packed import TorchPacked
-
-T = TypeVar("T")
-
-EVEN = 1024
-"""Tokens from which texts of one length run as a batch of their own, at full length; where tokens leave, no length stays."""
 
 
 class Classifier:
@@ -71,8 +64,6 @@ class Classifier:
         if token_budget is not None and token_budget < 1:
             raise BadConfig(f"token_budget must be at least 1, got {token_budget}")
         self.tokenizer = tokenizer
-        self.token_budget = token_budget
-        """Tokens a batch; None leaves it to the runtime."""
         self.dial = dial
         self.digest: str | None = None
         """Of the folder it was opened from."""
@@ -84,11 +75,11 @@ class Classifier:
         """How calls run that wish for nothing else."""
         self.labels = self.runtime.labels
         self.cost = self.runtime.cost
-        self._full = cache(self.cost.full)
         keep = keeper(always_keep)
         if keep is not None:
             self.runtime.check_keeps()
         self._encoder = TextEncoder(tokenizer, self.max_length, keep=keep, stride=stride)
+        self._answering = Answering(self.runtime, token_budget)
 
     @classmethod
     def from_pretrained(
@@ -213,6 +204,11 @@ class Classifier:
         return self.diagnosis
 
     @property
+    def token_budget(self) -> int | None:
+        """Tokens a batch; None leaves it to the runtime."""
+        return self._answering.token_budget
+
+    @property
     def backbone(self) -> Backbone:
         """The view of the torch model."""
         return self._torch.backbone
@@ -332,7 +328,7 @@ class Classifier:
         choose an operating point for this call alone.
         """
         how = self.wished(point=point, max_loss=max_loss, speedup=speedup, escalate=escalate)
-        return self._answered(texts, lambda window: self._predict_window(window, how))
+        return answered(texts, lambda window: self._predict_window(window, how))
 
     @overload
     def explain(  # type: ignore[overload-overlap]
@@ -383,7 +379,7 @@ class Classifier:
                 "(make one: adapler train)"
             )
         how = self.wished(point=point, max_loss=max_loss, speedup=speedup, escalate=escalate)
-        return self._answered(texts, lambda window: self._explain_window(window, how))
+        return answered(texts, lambda window: self._explain_window(window, how))
 
     @property
     def encoder(self) -> TextEncoder:
@@ -405,35 +401,16 @@ class Classifier:
         return operating(self.dial, point=point, max_loss=max_loss, speedup=speedup, escalate=escalate)
 
     def answers(self, parts: Sequence[Sequence[EncodedText]], how: Sequence[Operating]) -> list[Prediction]:
-        """One a text, as `encoder.parts` gives texts, each run in its own way, in batches with all others; those that were
-        unsure, given again."""
-        answers = self._at(parts, [each.scale for each in how])
-        unsure = [
-            index
-            for index, (answer, each) in enumerate(zip(answers, how, strict=True))
-            if each.escalate is not None and answer.score < each.escalate
-        ]
-        again = self._at([parts[index] for index in unsure], [how[index].careful for index in unsure])
-        for index, answer in zip(unsure, again, strict=True):
-            answers[index] = answer.after(answers[index])
-        return answers
+        """One a text, as `encoder.parts` gives texts, each run in its own way, in batches with all others."""
+        return self._answering(parts, how)
 
     def at_scale(self, parts: Sequence[Sequence[EncodedText]], scale: float | None) -> list[Prediction]:
         """The same with all thresholds multiplied by `scale`; 0 removes nothing."""
-        return self._at(parts, [scale] * len(parts))
+        return self._answering.at(parts, [scale] * len(parts))
 
     def _check_escalate(self, escalate: float | None) -> None:
         if escalate is not None and problem_of(self.runtime.problem_type, len(self.labels)) != SINGLE:
             raise BadConfig("only an answer of one label can be unsure, and this model gives several or a quantity")
-
-    def _answered(self, texts: Any, answer: Callable[[Sequence[Text]], list[T]]) -> T | list[T] | Iterator[T]:
-        """One answer, a list or an iterator, as `texts` is."""
-        if isinstance(texts, str) or (isinstance(texts, tuple) and len(texts) == 2 and all(isinstance(t, str) for t in texts)):
-            return answer([as_text(texts, 0)])[0]
-        if not isinstance(texts, Iterable):
-            as_text(texts, 0)  # neither a text nor a collection of texts: the same typed error
-        answers = _stream(texts, answer)
-        return list(answers) if hasattr(texts, "__len__") else answers
 
     def _predict_window(self, window: Sequence[Text], how: Operating) -> list[Prediction]:
         return self.answers(self._encoder.parts(window), [how] * len(window))
@@ -441,44 +418,6 @@ class Classifier:
     def _explain_window(self, window: Sequence[Text], how: Operating) -> list[Explanation]:
         answers = self.answers(self._encoder.parts(window, places=True), [how] * len(window))
         return [Explanation(cleaned(text), answer) for text, answer in zip(window, answers, strict=True)]
-
-    def _at(self, parts: Sequence[Sequence[EncodedText]], scales: Sequence[float | None]) -> list[Prediction]:
-        """One a text, whose parts run in batches with all others."""
-        spread = [scale for text, scale in zip(parts, scales, strict=True) for _ in text]
-        answers = iter(self._predict([part for text in parts for part in text], spread))
-        return [combined(list(islice(answers, len(text)))) for text in parts]
-
-    def _predict(self, encoded: Sequence[EncodedText], scales: Sequence[float | None]) -> list[Prediction]:
-        """Each text at its own scale."""
-        full = [each == 0 for each in scales]
-        whole = all(full) or not self.cost.predictors
-        counts = [len(text.ids) for text in encoded]
-        budget = self.token_budget or self.runtime.budget(sum(counts), reduced=not whole)
-        batches = budget_batches(counts, budget, even=EVEN if whole else None)
-        texts = [[encoded[index] for index in batch] for batch in batches]
-        factors = [[1.0 if scales[index] is None else scales[index] or 0.0 for index in batch] for batch in batches]
-        alike = len(set(scales)) == 1
-        # At full length predictors are asked only for what they say of the tokens, where that is wanted.
-        told = bool(encoded) and encoded[0].places is not None
-        reduced = not all(full) or told
-        answers = self.runtime.each(texts, scale=scales[0] if alike else factors, reduced=reduced)
-        found: dict[int, Prediction] = {}
-        for batch, given, answer in zip(batches, texts, answers, strict=True):
-            # A text at full length among others meets predictors that change nothing for it; its account is as if alone.
-            found |= zip(batch, self._predictions(given, answer, full=[full[index] for index in batch]), strict=True)
-        return [found[index] for index in range(len(encoded))]
-
-    def _predictions(
-        self, batch: Sequence[EncodedText], answer: Answer, *, full: bool | Sequence[bool]
-    ) -> Iterator[Prediction]:
-        return predictions(batch, answer, self.runtime, self._full, full=full)
-
-
-def _stream(texts: Iterable[object], answer: Callable[[Sequence[Text]], list[T]]) -> Iterator[T]:
-    for window in windows(texts):
-        yield from answer(window)
-        if len(window) == WINDOW_TEXTS:  # a few milliseconds: nothing after thousands of texts, much after one
-            give_back()
 
 
 def _in_torch(model: Any, reducer: Reducer | None, device: str | torch.device) -> TorchPacked:

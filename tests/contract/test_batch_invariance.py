@@ -15,6 +15,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from adapler.answering import Answering
 from adapler.buckets import Buckets
 from adapler.classifier import Classifier
 from adapler.data.text import EncodedText, TextEncoder, budget_batches
@@ -179,7 +180,7 @@ def answers_in_order_of_length(patch: pytest.MonkeyPatch) -> None:
         answers = zip(texts, self.runtime.each(texts), strict=True)
         return [prediction for given, answer in answers for prediction in self._predictions(given, answer, full=False)]
 
-    patch.setattr(Classifier, "_predict", planted)
+    patch.setattr(Answering, "_predict", planted)
 
 
 @pytest.mark.parametrize(

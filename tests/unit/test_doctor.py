@@ -73,8 +73,8 @@ def test_the_command_times_every_point_and_the_model_remembers(folder: Path) -> 
 
 def test_made_up_texts_save_as_much_as_dev_texts_did(folder: Path) -> None:
     classifier = Classifier.from_pretrained(folder)
-    sample = doctor._made_up(classifier.runtime, classifier._encoder.vocabulary)
-    assert {int(text.ids.max()) for text in sample} <= set(range(classifier._encoder.vocabulary))
+    sample = doctor._made_up(classifier.runtime, classifier.encoder.vocabulary)
+    assert {int(text.ids.max()) for text in sample} <= set(range(classifier.encoder.vocabulary))
     for wanted in (1.3, 1.8):
         scale = doctor._scale_for(classifier.runtime, sample, wanted)
         predictions = classifier.at_scale([[text] for text in sample], scale)

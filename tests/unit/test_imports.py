@@ -24,7 +24,7 @@ LAYERS = (
     ("backbones", "methods"),
     ("engine",),
     ("folder", "hub", "checkpoint", "auto"),
-    ("report", "training", "evaluation", "dial", "doctor", "runtimes", "export", "prediction", "explain"),
+    ("report", "training", "evaluation", "dial", "doctor", "runtimes", "export", "prediction", "explain", "answering"),
     ("classifier", "card", "bench"),
     ("live", "study", "serve", "scale", "demo", "cli", "__main__"),
 )

@@ -71,7 +71,7 @@ def test_a_stride_that_leaves_no_step_is_refused(stride: int) -> None:
 def test_the_answer_is_the_mean_of_the_windows() -> None:
     made = classifier()
     answer = made(LONG)
-    windows = [made.at_scale([[part]], None)[0] for part in made._encoder.parts([LONG])[0]]
+    windows = [made.at_scale([[part]], None)[0] for part in made.encoder.parts([LONG])[0]]
     assert answer.windows == len(windows) > 2
     means = {label: float(np.mean([window.scores[label] for window in windows])) for label in made.labels}
     assert answer.scores == pytest.approx(means, abs=1e-6)  # float32, other batches
@@ -92,7 +92,7 @@ def test_a_regression_is_the_mean_of_the_values() -> None:
     model = tiny_bert(labels=1)
     model.config.problem_type = "regression"
     made = Classifier(model, tiny_tokenizer(), max_length=16, stride=0)
-    values = [made.at_scale([[part]], None)[0].score for part in made._encoder.parts([LONG])[0]]
+    values = [made.at_scale([[part]], None)[0].score for part in made.encoder.parts([LONG])[0]]
     assert max(values) - min(values) > 1e-3
     assert made(LONG).score == pytest.approx(np.mean(values), abs=1e-6)  # float32, other batches
 
@@ -143,7 +143,7 @@ def test_escalation_judges_the_combined_answer() -> None:
             whole = made(text, point="full")
             assert after.scores == pytest.approx(whole.scores, abs=1e-5)  # float32, other batches
             assert after.flops == before.flops + whole.flops
-    parts = [made.at_scale([[part] for part in text], None) for text in made._encoder.parts(texts)]
+    parts = [made.at_scale([[part] for part in text], None) for text in made.encoder.parts(texts)]
     mixed = [text for text in parts if len({part.score < sureness for part in text}) == 2]
     assert mixed  # judging windows one by one would have answered otherwise
 

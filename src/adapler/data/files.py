@@ -52,12 +52,14 @@ class Table(ABC):
 
     def bad(self, what: str, place: int | None = None) -> BadInput:
         """The error that names this file and, where it has one, the place."""
-        where = self.name if place is None else f"{self.name} {self.unit} {place}"
-        return BadInput(f"{where}: {what}")
+        return BadInput(f"{self._where(place)}: {what}")
 
     def without(self, column: str, columns: Sequence[str], place: int | None = None) -> BadInput:
         """The error for a column that is not there."""
-        return self.bad(f"no column {column!r}; there are: {_short_list(columns)}. Choose with --text and --pair", place)
+        return no_column(self._where(place), column, columns)
+
+    def _where(self, place: int | None) -> str:
+        return self.name if place is None else f"{self.name} {self.unit} {place}"
 
 
 def read_texts(
@@ -73,7 +75,7 @@ def read_texts(
     texts: by default `text_pair` where there is one. Whatever cannot be read is a `BadInput` with its file, place and column.
     """
     with open_table(source, format) as table:
-        chosen = text_columns(table, text, pair)
+        chosen = text_columns(table.name, table.columns, text, pair)
         for place, values in table.rows(chosen):
             for column, value in zip(chosen, values, strict=True):
                 if not isinstance(value, str):
@@ -81,18 +83,23 @@ def read_texts(
             yield values[0] if len(values) == 1 else (values[0], values[1])
 
 
-def text_columns(table: Table, text: str | None, pair: str | None) -> list[str]:
-    """The text column and, where there is one, the pair column, chosen as `read_texts` says."""
-    if pair is None and PAIR_COLUMN in table.columns and text != PAIR_COLUMN:
+def text_columns(name: str, columns: Sequence[str], text: str | None, pair: str | None) -> list[str]:
+    """Of a file's columns the text's and, where there is one, the pair's, chosen as `read_texts` says."""
+    if pair is None and PAIR_COLUMN in columns and text != PAIR_COLUMN:
         pair = PAIR_COLUMN
     if text is None:
-        others = [column for column in table.columns if column != pair]
+        others = [column for column in columns if column != pair]
         text = others[0] if len(others) == 1 else TEXT_COLUMN
     chosen = [text] if pair is None else [text, pair]
     for column in chosen:
-        if column not in table.columns:
-            raise table.without(column, table.columns)
+        if column not in columns:
+            raise no_column(name, column, columns)
     return chosen
+
+
+def no_column(where: str, column: str, columns: Sequence[str]) -> BadInput:
+    """The error for a column that is not there."""
+    return BadInput(f"{where}: no column {column!r}; there are: {_short_list(columns)}. Choose with --text and --pair")
 
 
 @contextmanager

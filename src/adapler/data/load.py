@@ -111,7 +111,7 @@ def read_labelled(settings: DataSettings, path: Path) -> Iterator[Labelled]:
         text, pair = settings.text, settings.pair
         if text is None and pair is None and len(others) == 1:
             text = others[0]
-        columns = text_columns(table, text, pair)
+        columns = text_columns(table.name, table.columns, text, pair)
         if settings.label not in table.columns:
             raise table.without(settings.label, table.columns)
         for place, values in table.rows([*columns, settings.label]):

@@ -18,7 +18,7 @@ from typing import IO, Any, cast
 
 from pydantic import BaseModel, ConfigDict
 
-from adapler.data.files import DIALECTS, ROW_LIMIT, SUFFIXES, TEXT_COLUMN, Table, format_of, text_columns
+from adapler.data.files import DIALECTS, ROW_LIMIT, SUFFIXES, TEXT_COLUMN, format_of, text_columns
 from adapler.errors import BadInput, MissingExtra
 from adapler.safefile import reason
 
@@ -71,17 +71,6 @@ class Part(BaseModel):
         return f"part-{self.number:06d}"
 
 
-class Columns(Table):
-    """The columns of a file whose rows are read elsewhere."""
-
-    def __init__(self, name: str, columns: Sequence[str]) -> None:
-        super().__init__(name)
-        self.columns = columns
-
-    def rows(self, columns: Sequence[str]) -> Iterator[tuple[int, list[Any]]]:
-        raise NotImplementedError
-
-
 def find(source: str, format: str = "auto") -> tuple[list[Source], int]:  # noqa: A002 (the flag's name)
     """The files that a file's name, a folder or a pattern stands for, in the order of their names; and how many were left out.
 
@@ -115,7 +104,7 @@ def cut(sources: Sequence[Source], text: str | None, pair: str | None, part_rows
         columns, ranges = _RANGES[source.format](source, part_rows)
         chosen: list[str] = []
         if columns:
-            chosen = text_columns(Columns(source.path, columns), text, pair)
+            chosen = text_columns(source.path, columns, text, pair)
             _check_types(source, chosen)
         known.append(source.model_copy(update={"columns": tuple(columns), "texts": tuple(chosen)}))
         for start, stop, first, rows in ranges:
