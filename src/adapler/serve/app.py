@@ -13,12 +13,12 @@ from fastapi.responses import HTMLResponse, JSONResponse, Response
 from starlette.exceptions import HTTPException
 
 from adapler import __version__
-from adapler.serve.guard import INTERNAL, App, Bodies, Guard, refused, while_connected
+from adapler.serve.guard import INTERNAL, Answer, App, Bodies, Guard, refused, while_connected
 from adapler.serve.info import about
 from adapler.serve.metrics import CONTENT_TYPE
 from adapler.serve.reference import page
 from adapler.serve.schema import ErrorBody, ErrorType, Info, PredictRequest, Refusal, Score
-from adapler.serve.service import EXPLAIN, PREDICT, Reply, Service
+from adapler.serve.service import EXPLAIN, PREDICT, Service
 
 _TITLE = "adapler"
 _PAGE = files("adapler.serve") / "page" / "index.html"
@@ -43,7 +43,7 @@ def create_app(service: Service, *, name: str, key: str | None = None, log_texts
         redirect_slashes=False,
     )
     _refusals(app, service)
-    _model_routes(app, service, log_texts)
+    model_routes = _model_routes(app, service, log_texts)
     _other_routes(app, service, name)
     paths = frozenset(route.path for route in app.routes if hasattr(route, "path"))
     return Guard(
@@ -51,6 +51,7 @@ def create_app(service: Service, *, name: str, key: str | None = None, log_texts
         metrics=service.metrics,
         key=None if key is None else key.encode(),
         paths=paths,
+        model_routes=model_routes,
         check_room=service.check_room,
     )
 
@@ -77,12 +78,15 @@ def _refusals(app: FastAPI, service: Service) -> None:
         )
 
 
-def _model_routes(app: FastAPI, service: Service, log_texts: bool) -> None:
+def _model_routes(app: FastAPI, service: Service, log_texts: bool) -> dict[str, Answer]:
+    """What answers each path, and its place in the app, which describes it."""
     bodies = Bodies(service.limits)
     errors: dict[int | str, dict[str, Any]] = {code: {"model": ErrorBody} for code in (400, 408, 413, 415, 422, 424, 504)}
     errors[429] = {"model": ErrorBody, "headers": {"retry-after": {"schema": {"type": "string"}}}}
     schema = {"application/json": {"schema": PredictRequest.model_json_schema()}}
     asked = {"requestBody": {"required": True, "content": schema}}
+
+    routes: dict[str, Answer] = {}
 
     def route(path: str, kind: str, summary: str, model: Any) -> None:
         @app.post(
@@ -96,13 +100,22 @@ def _model_routes(app: FastAPI, service: Service, log_texts: bool) -> None:
         async def answer(request: Request) -> Response:
             body = await bodies.read(request)
             reply = await while_connected(request, service(body, kind))
-            request.scope["adapler"] = _account(reply) | ({"body": body.decode("utf-8", "replace")} if log_texts else {})
-            return Response(json.dumps(reply.content), headers=reply.headers, media_type="application/json")
+            headers = reply.headers()
+            request.scope["adapler"] = {
+                "texts": reply.texts,
+                "tokens": int(headers["x-adapler-tokens-in"]),
+                "truncated": headers["x-truncated"] == "1",
+                **({"body": body.decode("utf-8", "replace")} if log_texts else {}),
+            }
+            return Response(json.dumps(reply.content), headers=headers, media_type="application/json")
+
+        routes[path] = answer
 
     single_or_batch = list[Score] | list[list[Score] | ErrorBody]
     for path in ("/predict", "/", "/invocations"):
         route(path, PREDICT, "Scores of every label, best first", single_or_batch)
     route("/explain", EXPLAIN, "What became of every token, layer by layer", dict[str, Any] | list[dict[str, Any]])
+    return routes
 
 
 _HEADERS = {
@@ -114,12 +127,6 @@ _HEADERS = {
         "x-truncated": "1 where not all of a text was read.",
     }.items()
 }
-
-
-def _account(reply: Reply) -> dict[str, Any]:
-    """What the log says of an answer."""
-    told = reply.headers
-    return {"texts": reply.texts, "tokens": int(told["x-adapler-tokens-in"]), "truncated": told["x-truncated"] == "1"}
 
 
 def _other_routes(app: FastAPI, service: Service, name: str) -> None:

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 
-import h11
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from adapler.serve.limits import Limits
 from adapler.serve.schema import ErrorType
 
 KEEP_ALIVE = 15.0
 """Seconds an idle connection is kept for the next request."""
-_LOGGER = logging.getLogger("adapler.serve")
+HEAD_BYTES = 64 * 1024
+"""Most that a request may have in front of its body; the parser itself would take any number."""
 
 
-class Connection(H11Protocol):
+class Connection(HttpToolsProtocol):
     """One client's. Aborted where its next request, or its reading of an answer, takes too long."""
 
     client_seconds: float
@@ -25,6 +24,8 @@ class Connection(H11Protocol):
     most: int
 
     _deadline: asyncio.TimerHandle | None = None
+    _in_head = True
+    _head_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -38,9 +39,24 @@ class Connection(H11Protocol):
             self._deadline.cancel()
         super().connection_lost(exc)
 
-    def handle_events(self) -> None:
+    def data_received(self, data: bytes) -> None:
+        if self.transport.is_closing():  # what still comes after a refusal
+            return
+        before = self._in_head
+        super().data_received(data)
+        if before and self._in_head:
+            self._head_bytes += len(data)
+            if self._head_bytes > HEAD_BYTES and not self.transport.is_closing():
+                self.send_400_response(f"the request's head is longer than {HEAD_BYTES} bytes")
+
+    def on_message_begin(self) -> None:
+        self._in_head, self._head_bytes = True, 0
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._in_head = False
         before = self.cycle
-        super().handle_events()
+        super().on_headers_complete()
         if self.cycle is not before and not self.cycle.response_complete:
             # Its body, the answer, and the time to read it, each have a shorter limit of their own.
             self._within(self.request_seconds)
@@ -50,22 +66,14 @@ class Connection(H11Protocol):
         super().on_response_complete()
 
     def send_400_response(self, msg: str) -> None:
-        """What is not HTTP gets the same kind of error as all else."""
-        body = json.dumps({"error": msg, "error_type": ErrorType.validation.value}).encode()
-        headers = [
-            (b"content-type", b"application/json"),
-            (b"content-length", str(len(body)).encode()),
-            (b"connection", b"close"),
-        ]
-        try:
-            for event in (
-                h11.Response(status_code=400, headers=headers, reason=b"Bad Request"),
-                h11.Data(data=body),
-                h11.EndOfMessage(),
-            ):
-                self.transport.write(self.conn.send(event) or b"")
-        except h11.LocalProtocolError:  # an answer is under way already
-            _LOGGER.debug("a request broke off")
+        """What is not HTTP gets the same kind of error as all else; none where an answer is under way already."""
+        if self.cycle is None or not self.cycle.response_started or self.cycle.response_complete:
+            body = json.dumps({"error": msg, "error_type": ErrorType.validation.value}).encode()
+            head = (
+                "HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\n"
+                f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
+            )
+            self.transport.write(head.encode() + body)
         self.transport.close()
 
     def _within(self, seconds: float) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import hmac
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any, TypeVar
 
 from fastapi import Request
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, Response
 
 from adapler.serve.limits import Limits
 from adapler.serve.logs import LOGGER, told
@@ -22,6 +22,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 T = TypeVar("T")
+Answer = Callable[[Request], Awaitable[Response]]
 
 OPEN = frozenset({"/health", "/ping", "/ui"})
 """Paths that need no key."""
@@ -42,12 +43,20 @@ class Guard:
     """An ASGI app around the app."""
 
     def __init__(
-        self, app: App, *, metrics: Metrics, key: bytes | None, paths: frozenset[str], check_room: Callable[[], None]
+        self,
+        app: App,
+        *,
+        metrics: Metrics,
+        key: bytes | None,
+        paths: frozenset[str],
+        model_routes: Mapping[str, Answer],
+        check_room: Callable[[], None],
     ) -> None:
-        """`paths` are those that exist: others are not written down, as they may hold anything. What is asked of the model is
-        refused here where `check_room` raises: under a flood, to say no must cost next to nothing."""
+        """`paths` are those that exist: others are not written down, as they may hold anything. What is asked of the model goes
+        to `model_routes` without a detour through the app, whose ways would cost more than a short text does; and it is refused
+        here where `check_room` raises: under a flood, to say no must cost next to nothing."""
         self._app, self._metrics, self._key, self._paths = app, metrics, key, paths
-        self._check_room = check_room
+        self._model_routes, self._check_room = model_routes, check_room
         self._turned_away, self._told_last = 0, 0.0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -64,13 +73,18 @@ class Guard:
             await send(message)
 
         try:
+            answer = self._model_routes.get(scope["path"]) if scope["method"] == "POST" else None
+            app: App = self._app
             try:
-                self._check(scope)
+                self._check_key(scope)
+                if answer is not None:
+                    self._check_room()
+                    app = await answer(Request(scope, receive))
             except Refusal as refusal:
                 self._metrics.failures.labels(refusal.kind.value.lower()).inc()
-                await refused(refusal)(scope, receive, watched)
-            else:
-                await self._app(scope, receive, watched)
+                scope.setdefault("adapler", {})["error_type"] = refusal.kind.value
+                app = refused(refusal)
+            await app(scope, receive, watched)
         except HungUp:
             self._metrics.dropped.inc()
         except Exception:
@@ -93,12 +107,10 @@ class Guard:
             told("overloaded", {"status": OVERLOADED, "refused": self._turned_away})
             self._turned_away, self._told_last = 0, time.monotonic()
 
-    def _check(self, scope: Scope) -> None:
+    def _check_key(self, scope: Scope) -> None:
         if self._key is not None and scope["path"] not in OPEN and not _knows(scope, self._key):
             headers = {"www-authenticate": "Bearer"}
             raise Refusal(401, ErrorType.unauthorized, "an API key is needed: Authorization: Bearer KEY", headers)
-        if scope["method"] == "POST" and scope["path"] in self._paths:
-            self._check_room()
 
 
 def refused(refusal: Refusal) -> JSONResponse:
@@ -170,20 +182,19 @@ class Bodies:
 
 async def while_connected(request: Request, work: Awaitable[T]) -> T:
     """What the work gives, unless the client hangs up first: then the work is cancelled."""
-    doing = asyncio.ensure_future(work)
-    leaving = asyncio.ensure_future(_hang_up(request))
+    here = asyncio.current_task()
+    assert here is not None
+    leaving = asyncio.create_task(_hang_up(request))
+    leaving.add_done_callback(lambda left: None if left.cancelled() else here.cancel())
     try:
-        await asyncio.wait((doing, leaving), return_when=asyncio.FIRST_COMPLETED)
-        if not doing.done():
-            raise HungUp
-        return doing.result()
+        return await work
+    except asyncio.CancelledError:
+        if leaving.done() and not leaving.cancelled():
+            here.uncancel()
+            raise HungUp from None
+        raise
     finally:
         leaving.cancel()
-        if not doing.done():
-            doing.cancel()
-            await asyncio.wait((doing,))  # it leaves the line before anything else happens
-            if not doing.cancelled():
-                doing.exception()  # taken note of
 
 
 async def _hang_up(request: Request) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.gc_collector import GCCollector
@@ -42,6 +43,7 @@ class Metrics:
             "adapler_tokens_kept_ratio", "Share of a text's tokens that enter a layer.", ["layer"],
             buckets=_SHARES, registry=self.registry,
         )  # fmt: skip
+        self._layer = cache(lambda layer: self.kept.labels(str(layer)))
         line = Gauge("adapler_queue_size", "Pieces of requests that wait for the model.", registry=self.registry)
         line.set_function(waiting)
 
@@ -53,7 +55,7 @@ class Metrics:
         self.flops.inc(prediction.flops)
         self.flops_full.inc(prediction.flops_full)
         for layer, length in enumerate(prediction.lengths):
-            self.kept.labels(str(layer)).observe(length / tokens)
+            self._layer(layer).observe(length / tokens)
 
     def text(self) -> bytes:
         """As Prometheus reads it."""

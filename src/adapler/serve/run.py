@@ -30,7 +30,8 @@ _FILES_APART = 64
 
 def check_extra() -> None:
     """Raise where what a server needs is not installed."""
-    missing = [name for name in ("fastapi", "uvicorn", "prometheus_client") if importlib.util.find_spec(name) is None]
+    needed = ("fastapi", "uvicorn", "httptools", "prometheus_client")
+    missing = [name for name in needed if importlib.util.find_spec(name) is None]
     if missing:
         raise MissingExtra(f"a server needs {', '.join(missing)}, not installed here; pip install 'adapler[serve]'")
 
@@ -135,7 +136,7 @@ def make_server(app: Any, limits: Limits, grace: float) -> Any:
             app,
             http=connection_class(limits, _most_connections()),
             ws="none",
-            loop="asyncio",
+            loop="auto",  # uvloop where there is one
             log_config=None,
             access_log=False,
             server_header=False,

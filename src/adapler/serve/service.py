@@ -58,7 +58,6 @@ class Reply:
     inference: float = 0.0
     total: float = 0.0
 
-    @property
     def headers(self) -> dict[str, str]:
         """Those of text-embeddings-inference, in whole milliseconds, and ours."""
         spent = sum(each.flops for each in self.predictions)
