@@ -19,6 +19,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 STARTING = 180.0
+IDLE = 5.0
+"""Seconds after which a kept connection is not used again: servers close idle ones, and the next request would be lost."""
 _LOST = (ConnectionError, asyncio.IncompleteReadError, OSError)
 
 
@@ -107,9 +109,13 @@ class Connection:
     def __init__(self, port: int) -> None:
         self._port = port
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        self._used = 0.0
 
     async def ask(self, raw: bytes) -> tuple[int, bytes, bytes]:
         """Status, head and body; a connection that is lost is opened anew by the next."""
+        if time.monotonic() > self._used + IDLE:
+            self.close()
+        self._used = time.monotonic()
         if self._streams is None:
             self._streams = await asyncio.open_connection("127.0.0.1", self._port)
         reader, writer = self._streams

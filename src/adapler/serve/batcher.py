@@ -50,11 +50,11 @@ class Batcher(Generic[T]):
         budget: int,
         gather_seconds: float,
         seen: Callable[[int, int], None] = lambda works, tokens: None,
-        idle: Callable[[], None] = lambda: None,
+        after: Callable[[], None] = lambda: None,
     ) -> None:
-        """`seen` is told of every batch how many works and tokens it holds; `idle` is called when the line has run empty."""
+        """`seen` is told of every batch how many works and tokens it holds; `after` is called when a batch is answered."""
         self._run, self._budget, self._gather = run, budget, gather_seconds
-        self._seen, self._idle = seen, idle
+        self._seen, self._after = seen, after
         self._line: deque[Work[T]] = deque()
         self._tokens = 0  # in the line
         self._running = 0  # tokens with the model
@@ -111,8 +111,7 @@ class Batcher(Generic[T]):
     def _work(self) -> None:
         while batch := self._next():
             self._answer(batch)
-            if not self._line:
-                self._idle()
+            self._after()
 
     def _next(self) -> list[Work[T]]:
         """The works of the next batch; none when there will be no more."""

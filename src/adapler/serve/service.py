@@ -88,7 +88,7 @@ class Service:
             budget=limits.max_batch_tokens,
             gather_seconds=limits.gather_ms / 1000,
             seen=self._seen,
-            idle=self._tidy,
+            after=self._tidy,
         )
         self._pool = ThreadPoolExecutor(limits.tokenization_workers, thread_name_prefix="adapler-tokens")
         self._encoders = {side: classifier.encoder.cutting(side) for side in ("right", "left")}
@@ -260,7 +260,7 @@ class Service:
         self.metrics.batch_tokens.observe(tokens)
 
     def _tidy(self) -> None:
-        """Memory that was freed goes back to the system, so that it stays flat over days; now and then, when nobody waits."""
+        """Memory that was freed goes back to the system, so that it stays flat: milliseconds after thousands of texts."""
         if self._since_tidy >= _GIVE_BACK_TEXTS:
             self._since_tidy = 0
             give_back()
