@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -195,6 +197,36 @@ def test_what_is_not_http_is_told_so_too(served: Served) -> None:
     head, _, body = answer.partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 400 ")
     assert json.loads(body)["error_type"] == "Validation"
+
+
+def test_a_head_without_end_is_refused(served: Served) -> None:
+    with served.connect() as raw:
+        raw.sendall(b"POST /predict HTTP/1.1\r\nhost: a\r\n")
+        answer = b""
+        for number in range(64):
+            try:
+                raw.sendall(b"x-%d: %s\r\n" % (number, b"a" * 4000))
+            except ConnectionError:  # it has hung up by now
+                break
+        with suppress(ConnectionError):
+            answer = raw.recv(4096)
+    assert not answer or answer.startswith(b"HTTP/1.1 400 ")
+    assert number > 10, "a head of usual size is read"
+
+
+def test_requests_may_follow_one_another_without_waiting(served: Served) -> None:
+    """Large bodies too: what comes behind one on the same connection is the next request's head."""
+    body = json.dumps({"inputs": [["a good film"]] * 2, "padding": "x" * 150_000}).encode()
+    one = b"POST /predict HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body)
+    with served.connect() as raw:
+        sender = Thread(target=raw.sendall, args=((one + body) * 4,))
+        sender.start()
+        answer = b""
+        while answer.count(b"HTTP/1.1 200 OK") < 4 or not answer.endswith(b"]]"):
+            got = raw.recv(65536)
+            assert got, answer[-300:]
+            answer += got
+        sender.join()
 
 
 def test_a_partial_batch_has_errors_in_their_places(served: Served, classifier: Classifier) -> None:
