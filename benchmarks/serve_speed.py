@@ -1,9 +1,9 @@
 """How fast the server is: requests a second beside the same server at full length and beside a plain one, and what it adds.
 
-    python -m benchmarks.serve_speed runs/ag_news --data PATH/TO/ag_news --max-loss 1.0        (--quick: does it work?)
+    python -m benchmarks.serve_speed runs/ag_news --data PATH/TO/ag_news --max-loss 1.0 --exported runs/ag_news-int8
 
 Throughput: closed loops of clients on the data's own texts, one text a request, the contenders in turns, best of the numbers of
-clients tried. The plain server is FastAPI around transformers' pipeline, one text at a time, as many write it. Overhead: one
+clients tried; each against the same server at full length. The plain server is FastAPI around transformers' pipeline, one text at a time, as many write it. Overhead: one
 client, one text after the other, through the server and through `Classifier` in this process, in turns. Sizing: texts of exact
 lengths. Writes benchmarks/results/serve-TASK.json. The clients run on the same cores; the machine should be quiet.
 """
@@ -28,40 +28,41 @@ from benchmarks.serve_load import closed_loop, request, running, served
 from benchmarks.serve_proof import made_up, texts_of
 
 RESULTS = Path(__file__).parent / "results"
-CLIENTS = (8, 32, 64)
+CLIENTS = (16, 64, 256)
 LENGTHS = (16, 32, 64, 128, 256)
 REPEATS = 3
 FULL_LENGTH = ["--point", "full"]
 PLAIN_PORT = 18765
+SERVED, PLAIN = "adapler serve", "FastAPI and a transformers pipeline"
 
 
 def main(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A model folder.")],
     data: Annotated[str | None, typer.Option(help="Texts to send: folder of splits, or a labelled file.")] = None,
     split: Annotated[str, typer.Option(help="Split to take texts from.")] = "test",
-    full: Annotated[str | None, typer.Option(help="The full-length contender, where MODEL has no point named full.")] = None,
     max_loss: Annotated[float | None, typer.Option(help="The point MODEL is served at.")] = None,
+    exported: Annotated[list[str] | None, typer.Option(help="MODEL as adapler export wrote it; may be repeated.")] = None,
     seconds: Annotated[float, typer.Option(help="Of each measurement.")] = 20.0,
     quick: Annotated[bool, typer.Option("--quick", help="Tiny counts, nothing written.")] = False,
 ) -> None:
     """Measure, print, write."""
     texts = made_up(400) if data is None else list(texts_of(model, data, split))
     seconds, repeats, clients = (0.5, 1, (4,)) if quick else (seconds, REPEATS, CLIENTS)
-    ours = served(model, *(() if max_loss is None else ("--max-loss", str(max_loss))))
-    contenders: dict[str, tuple[list[str], int | None, str]] = {
-        "adapler serve": (ours, None, '"serving"'),
-        "adapler serve, full length": (served(full or model, *(() if full else FULL_LENGTH)), None, '"serving"'),
-        "FastAPI and a transformers pipeline": (plain_command(full or model), PLAIN_PORT, "Uvicorn running"),
-    }
+    wish = [] if max_loss is None else ["--max-loss", str(max_loss)]
+    ours = served(model, *wish)
+    contenders: dict[str, Contender] = {}
+    for folder in [model, *(exported or ())]:
+        name = SERVED if folder == model else f"{SERVED}, {Classifier.from_pretrained(folder).runtime.name}"
+        contenders[name] = (served(folder, *wish), None, '"serving"')
+        contenders[f"{name}, full length"] = (served(folder, *FULL_LENGTH), None, '"serving"')
+    contenders[PLAIN] = (plain_command(model), PLAIN_PORT, "Uvicorn running")
     shared = Record(kind="serve", task=None if data is None else Path(data).name, n=len(texts), repeats=repeats, commit=None)
-    if quick and Classifier.from_pretrained(model).dial is None:
-        del contenders["adapler serve, full length"]
     rates = throughput(contenders, texts, seconds, repeats, clients)
-    base = rates["adapler serve"]
     records = []
     for name, found in rates.items():
+        faster = statistics.median(rates[SERVED if name == PLAIN else name.removesuffix(", full length")])
         value, spread = statistics.median(found), max(found) - min(found)
-        records.append(_record(shared, name, value, spread, "requests/s", statistics.median(base) / value))
+        records.append(_record(shared, name, value, spread, "requests/s", faster / value))
     records += overhead(shared, ours, model, max_loss, texts, 20 if quick else 1000)
     records += sizing(shared, ours, model, texts, seconds, clients, LENGTHS[:1] if quick else LENGTHS)
     for record in records:
@@ -70,8 +71,12 @@ def main(
         write_records(RESULTS / f"serve-{shared.task or 'made-up'}.json", records)
 
 
+Contender = tuple[list[str], int | None, str]
+"""Its command, its port where it does not tell one, and what its log says when it is up."""
+
+
 def throughput(
-    contenders: dict[str, tuple[list[str], int | None, str]],
+    contenders: dict[str, Contender],
     texts: Sequence[Text],
     seconds: float,
     repeats: int,
@@ -172,9 +177,16 @@ def _record(
     shared: Record, variant: str, value: float, spread: float | None, unit: str, speedup: float | None = None
 ) -> Record:
     given: dict[str, Any] = {"task": shared.task, "n": shared.n, "repeats": shared.repeats}
-    against = None if speedup is None else variant
+    against = variant if speedup is not None and speedup != 1 else None
     return Record(
-        kind="serve", variant=variant, value=value, spread=spread, unit=unit, wall_speedup=speedup, wall_vs=against, **given
+        kind="serve",
+        variant=variant,
+        value=value,
+        spread=spread,
+        unit=unit,
+        wall_speedup=speedup if against else None,
+        wall_vs=against,
+        **given,
     )
 
 

@@ -150,7 +150,7 @@ def serve(records: Records) -> str:
     rows = [row for row in records if "tokens" not in row.get("config", {})]
     if not rows:
         return MISSING
-    lines = ["| | value | unit | adapler serve against it |", "|---|---:|---|---:|"]
+    lines = ["| | value | unit | reduced against it |", "|---|---:|---|---:|"]
     for row in rows:
         lines.append(f"| {row['variant']} | {row['value']:.3g} | {row['unit']} | {_times(row.get('wall_speedup'))} |")
     return "\n".join([*lines, "", f"{rows[0].get('task', 'made-up texts')}; {_where(rows[0])}"])
