@@ -3,9 +3,10 @@
     python -m benchmarks.serve_speed runs/ag_news --data PATH/TO/ag_news --max-loss 1.0 --exported runs/ag_news-int8
 
 Throughput: closed loops of clients on the data's own texts, one text a request, the contenders in turns, best of the numbers of
-clients tried; each against the same server at full length. The plain server is FastAPI around transformers' pipeline, one text at a time, as many write it. Overhead: one
-client, one text after the other, through the server and through `Classifier` in this process, in turns. Sizing: texts of exact
-lengths. Writes benchmarks/results/serve-TASK.json. The clients run on the same cores; the machine should be quiet.
+clients tried; each against the same server at full length. The plain server is FastAPI around transformers' pipeline, one text
+at a time, as many write it. Overhead: one client, one text after the other, through the server and through `Classifier` in
+this process, in turns. Sizing: texts of exact lengths. Writes benchmarks/results/serve-TASK.json. The clients run on the same
+cores; the machine should be quiet. --quick: does it work?
 """
 
 from __future__ import annotations
@@ -176,18 +177,11 @@ uvicorn.run(app, host="127.0.0.1", port=int(sys.argv[2]), access_log=False)
 def _record(
     shared: Record, variant: str, value: float, spread: float | None, unit: str, speedup: float | None = None
 ) -> Record:
+    """`speedup` is of the reduced server over this one, where it is another."""
     given: dict[str, Any] = {"task": shared.task, "n": shared.n, "repeats": shared.repeats}
-    against = variant if speedup is not None and speedup != 1 else None
-    return Record(
-        kind="serve",
-        variant=variant,
-        value=value,
-        spread=spread,
-        unit=unit,
-        wall_speedup=speedup if against else None,
-        wall_vs=against,
-        **given,
-    )
+    if speedup is not None and speedup != 1:
+        given |= {"wall_speedup": speedup, "wall_vs": variant}
+    return Record(kind="serve", variant=variant, value=value, spread=spread, unit=unit, **given)
 
 
 if __name__ == "__main__":
