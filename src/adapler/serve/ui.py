@@ -13,7 +13,7 @@ from adapler.report.heatmap import LEVELS, level_names
 from adapler.report.page import PICTURE_STYLE, template
 
 _PARTS = files("adapler.serve") / "page"
-SCRIPTS = ("dom", "api", "texts", "layers", "waterfall", "dial", "answer", "save", "pane", "race", "link", "main")
+SCRIPTS = ("dom", "api", "texts", "layers", "waterfall", "trail", "dial", "answer", "save", "pane", "race", "link", "main")
 """In this order: each file uses those before it."""
 _STYLE, _SCRIPT = "/* style */", "/* script */"
 

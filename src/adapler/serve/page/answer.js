@@ -24,32 +24,34 @@ function answerOf(account, full) {
     return make("tr", {}, make("th", { scope: "row" }, make("bdi", {}, visible(label))), make("td", { class: "wide" }, bar),
       make("td", { class: "number" }, confidence(score)));
   });
-  return [title, make("table", { class: "scores" }, make("caption", { class: "hidden" }, "Confidence of each label"), make("tbody", {}, rows))];
+  const key = full ? make("p", { class: "how dim" }, "The line across a bar is where full length ends.") : null;
+  const table = make("table", { class: "scores" }, make("caption", { class: "hidden" }, "Confidence of each label"), make("tbody", {}, rows));
+  return [title, table, ...(key ? [key] : [])];
 }
 
 // `spent` holds lists of milliseconds, { reduced, full }; empty as long as nothing was timed.
 function accountOf(account, full, spent, name) {
-  const heads = ["", "answer", "confidence", "FLOPs", "ms", "tokens in last layer"];
-  const body = [
-    [name, account.label, confidence(account.score), flops(account.flops), middle(spent.reduced), `${account.lengths.at(-1)} of ${account.pieces.length}`],
-    ["full length", full?.[0].label ?? "…", full ? confidence(full[0].score) : "…", flops(account.flops_full), middle(spent.full), String(account.pieces.length)],
-    ["saved", full ? same(account, full) : "…", "", saved(account.flops, account.flops_full),
-      spent.full.length ? saved(median(spent.reduced), median(spent.full)) : "…", share(account)],
+  const tokens = account.pieces.length, last = account.lengths.at(-1);
+  const rows = [
+    ["answer", account.label, full?.[0].label ?? "…", full ? same(account, full) : "…"],
+    ["confidence", confidence(account.score), full ? confidence(full[0].score) : "…", ""],
+    ["FLOPs", flops(account.flops), flops(account.flops_full), saved(account.flops, account.flops_full)],
+    ["milliseconds", middle(spent.reduced), middle(spent.full), spent.full.length ? saved(median(spent.reduced), median(spent.full)) : "…"],
+    ["tokens in the last layer", `${last} of ${tokens}`, String(tokens), `${Math.round(100 * (1 - last / tokens))} %`],
   ];
-  const rows = body.map(([title, ...cells], index) => make("tr", { class: index === 2 ? "saved" : null }, make("th", { scope: "row" }, title),
-    cells.map((cell, column) => make("td", { class: column ? "number" : null }, make("bdi", {}, visible(cell))))));
-  return make("table", { class: "account" },
-    make("caption", {}, "Beside the full model: the same weights with nothing removed, run on the same text just now. ",
-      spent.full.length ? `ms: median of ${spent.full.length}, in turns, on the server.` : "ms: being timed."),
-    make("thead", {}, make("tr", {}, heads.map((title, column) => make(title ? "th" : "td", { scope: title ? "col" : null, class: column > 1 ? "number" : null }, title)))),
-    make("tbody", {}, rows));
+  const heads = [name, "full length", "saved"].map((title) => make("th", { scope: "col" }, title));
+  const body = rows.map(([title, ...cells]) => make("tr", {}, make("th", { scope: "row" }, title),
+    cells.map((cell, column) => make("td", { class: column === 2 ? "saved" : null }, make("bdi", {}, visible(cell))))));
+  return make("table", { class: "account" }, make("caption", { class: "hidden" }, "Reduced beside full length"),
+    make("thead", {}, make("tr", {}, make("td"), heads)), make("tbody", {}, body));
 }
+
+const howTimed = (spent) => "Full length is the same weights with nothing removed, run on the same text just now. "
+  + (spent.full.length ? `Milliseconds are the server's: median of ${spent.full.length}, in turns.` : "Milliseconds are being measured.");
 
 const middle = (values) => (values.length ? milliseconds(median(values)) : "…");
 
-const saved = (less, all) => (less <= all ? `${Math.round(100 * (1 - less / all))} %, ${times(all / less)}` : `none, ${times(less / all)} more`);
+const saved = (less, all) => (less <= all ? `${Math.round(100 * (1 - less / all))} %, ${times(all / less)}` : `none, ${times(less / all)} as much`);
 
 const same = (account, full) => (isQuantity() ? `${Math.abs(account.score - full[0].score).toFixed(3)} apart`
   : full[0].label === account.label ? "same answer" : "another answer");
-
-const share = (account) => `${Math.round(100 * (1 - account.lengths.at(-1) / account.pieces.length))} %`;

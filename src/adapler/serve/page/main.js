@@ -59,7 +59,6 @@ async function connect() {
     return notice(error.message);
   }
   describe(server.info);
-  openRace();
   const states = readLink();
   if (states) restore(states);
   else {
@@ -67,6 +66,7 @@ async function connect() {
     if (!panes[0].text.value) panes[0].put(EXAMPLES[0]);
     panes.forEach((pane) => pane.run());
   }
+  openRace();
   return undefined;
 }
 

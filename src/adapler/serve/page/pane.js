@@ -1,6 +1,6 @@
 // A pane: a text, the dial's point, and what the model made of it. Two of them stand side by side.
 
-const ROUNDS = 5; // each of them once reduced and once at full length
+const ROUNDS = 7; // each of them once reduced and once at full length
 const SETTLE = 150, TYPED = 700; // ms of rest before a slider's or a writer's change is run
 const LIVE = 20000; // characters up to which typing runs by itself
 
@@ -22,8 +22,9 @@ class Pane {
     this.name(title);
     find(".legend-place", this.root).replaceChildren(legend());
     find(".account", this.root).setAttribute("aria-label", "Reduced beside full length");
-    find(".picture", this.root).setAttribute("aria-label", "Layer by layer");
+    find(".picture", this.root).setAttribute("aria-label", "Layer by layer; arrow keys follow a token");
     this.examples.append(make("option", { value: "" }, "pick …"), ...EXAMPLES.map((each, index) => make("option", { value: index }, each.name)));
+    this.trail = new Trail(find(".picture", this.root), find(".trail-said", this.root));
     this.listen();
   }
 
@@ -90,7 +91,12 @@ class Pane {
     find(".count", this.root).textContent = letters ? `${number(letters)} characters` : "";
   }
 
-  say(words) { find(".said", this.root).textContent = words; }
+  // What the result shows already is said to those who do not see it alone.
+  say(words, { shown = false } = {}) {
+    const said = find(".said", this.root);
+    said.classList.toggle("hidden", shown);
+    said.textContent = words;
+  }
 
   complain(words) {
     find(".wrong", this.root).textContent = words;
@@ -104,7 +110,7 @@ class Pane {
     const { signal } = running;
     this.complain("");
     this.moved.cancel();
-    if (!server.info) return;
+    if (!server.info) { await connect(); return; }
     const inputs = this.inputs;
     if (![inputs].flat().some((text) => text)) {
       this.result.hidden = true;
@@ -131,7 +137,7 @@ class Pane {
     this.account = content;
     this.picture = layersOf(content);
     this.show();
-    this.say(`${visible(content.label)}, ${confidence(content.score)}. ${content.lengths.at(-1)} of ${content.pieces.length} tokens reach the last layer.`);
+    this.say(`${visible(content.label)}, ${confidence(content.score)}. ${content.lengths.at(-1)} of ${content.pieces.length} tokens reach the last layer.`, { shown: true });
     await this.time(inputs, signal);
   }
 
@@ -197,6 +203,8 @@ class Pane {
     this.result.hidden = false;
     this.showAccount();
     find(".notes", this.root).replaceChildren(...notesOf(this.account).map((note) => make("p", { class: "note" }, note)));
+    this.trail.picture = this.picture;
+    this.trail.follow(undefined);
     this.fit();
     find(".left-where .scroll", this.root).replaceChildren(leftWhere(this.picture));
   }
@@ -204,6 +212,7 @@ class Pane {
   showAccount() {
     find(".answer", this.root).replaceChildren(...answerOf(this.account, this.full));
     find(".account", this.root).replaceChildren(accountOf(this.account, this.full, this.spent, `reduced, ${this.reducedName}`));
+    find(".beside .how", this.root).textContent = howTimed(this.spent);
   }
 
   fit() { if (this.account && !this.result.hidden) showWaterfall(find(".picture", this.root), this.picture); }
@@ -216,7 +225,7 @@ class Pane {
   get fileName() { return `adapler-${this.reducedName.replace(/[^\w.+-]+/g, "-")}`; }
 
   saveHtml() {
-    const parts = [".answer", ".notes", ".scroll.account", ".legend-place", ".picture", ".left-where"].map((part) => find(part, this.root));
+    const parts = [".notes", ".outcome", ".legend-place", ".picture", ".left-where"].map((part) => find(part, this.root));
     download(savedPage(this.title, parts), `${this.fileName}.html`);
   }
 

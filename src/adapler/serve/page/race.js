@@ -47,6 +47,7 @@ function openRace() {
   const select = find("#race-point");
   const names = points.map((point) => point.name).filter((name) => name !== LOOK.full);
   select.replaceChildren(...(names.length ? names.map((name) => make("option", {}, name)) : [make("option", { value: "" }, "as trained")]));
+  select.value = panes[0].dial.name ?? "";
   find("#race").hidden = !reduced;
 }
 
@@ -98,6 +99,8 @@ async function contest(lanes, batches, total, signal) {
   }
 }
 
+const BATCH = 16; // small enough to see them run
+
 // As many texts a request as run together, and no more bytes than half of what the server takes.
 function batched(texts) {
   const { max_client_batch_size: most, adapler: { payload_limit: bytes } } = server.info;
@@ -105,7 +108,7 @@ function batched(texts) {
   let size = 0;
   for (const text of texts) {
     const more = 6 * text.length + 8;
-    if (batches.at(-1).length && (batches.at(-1).length === Math.min(most, 32) || size + more > bytes / 2)) { batches.push([]); size = 0; }
+    if (batches.at(-1).length && (batches.at(-1).length === Math.min(most, BATCH) || size + more > bytes / 2)) { batches.push([]); size = 0; }
     batches.at(-1).push(text);
     size += more;
   }

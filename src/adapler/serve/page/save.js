@@ -79,7 +79,7 @@ function laidOut(picture, pen) {
       let inner = x + 4;
       pieces.forEach((piece, place) => {
         const before = place ? 0 : 4, after = place === pieces.length - 1 ? 4 : 0, letters = breadth(piece.text);
-        row.pieces.push({ ...piece, x: inner - before, y, width: letters + before + after, inset: before });
+        row.pieces.push({ ...piece, x: inner - before, y, width: letters + before + after, inset: before, letters });
         inner += letters;
       });
       x += width + 3;
@@ -102,18 +102,20 @@ function paint(pen, piece, x, y, colour) {
   const middle = y + LINE / 2;
   if (piece.fate === "kept" && piece.level !== null) {
     pen.fillStyle = colour(`c${piece.level}`);
-    pen.fillRect(x, y + 2, piece.width, LINE - 4);
+    pen.beginPath();
+    pen.roundRect(x, y + 2, piece.width, LINE - 4, 3);
+    pen.fill();
   }
   const ink = piece.fate === "kept" ? (piece.level === null ? "ink" : piece.level < 4 ? "on-pale" : piece.level < 5 ? "on-middle" : "on-strong") : piece.fate;
   write(pen, piece.text, x + piece.inset, middle, colour(ink));
-  if (piece.fate === "left") pen.fillRect(x + piece.inset, middle, piece.width - piece.inset, 1);
+  if (piece.fate === "left") pen.fillRect(x + piece.inset, middle, piece.letters, 1);
 }
 
 function paintLegend(pen, y, colour) {
   let x = EDGE;
   const put = (piece) => {
-    const width = pen.measureText(piece.text).width + 14;
-    paint(pen, { ...piece, width, inset: 7 }, x, y - LINE / 2, colour);
+    const letters = pen.measureText(piece.text).width, width = letters + 14;
+    paint(pen, { ...piece, width, letters, inset: 7 }, x, y - LINE / 2, colour);
     x += width;
   };
   write(pen, "contribution, in equal shares:", x, y, colour("dim"));

@@ -44,7 +44,7 @@ const EXAMPLES = [
   { name: "Review, against", text: "Not a good film. The cast is fine and the pictures are lovely, but nothing in it is ever at stake, and at two and a half hours it is a very long nothing." },
   { name: "Two sentences", text: "A man in a red jacket is repairing a bicycle in front of a shop.", second: "Somebody is working outdoors." },
   { name: "A long article", text: [...SENTENCES.slice(18, 24), ...SENTENCES.slice(0, 6), SENTENCES[14]].join(" ") },
-  { name: "Odd characters", text: "<script>alert('no')</script> \u202eright to left\u202c zero\u200bwidth na\u00efve \u05e9\u05dc\u05d5\u05dd \u0645\u0631\u062d\u0628\u0627 \u6570\u636e \ud83d\ude42 &amp; \"quotes\"" },
+  { name: "Odd characters", text: "\u003cscript>alert('no')\u003c/script> \u202eright to left\u202c zero\u200bwidth na\u00efve \u05e9\u05dc\u05d5\u05dd \u0645\u0631\u062d\u0628\u0627 \u6570\u636e \ud83d\ude42 &amp; \"quotes\"" },
 ];
 
 // The same texts every time: one to four sentences each.

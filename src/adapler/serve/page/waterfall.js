@@ -13,20 +13,22 @@ function showWaterfall(place, picture) {
 function waterfall(picture, grid) {
   const rows = picture.layers.map((layer, index) => {
     const words = (grid ? layer.words : drawnTogether(layer.words)).map(part);
-    const cells = grid ? words.map((word) => make("td", {}, word)) : make("td", {}, words.flatMap((word) => [word, " "]));
-    const row = make("tr", { class: "layer" }, head(layer, picture), cells);
+    const cells = grid ? words.map((word) => make("td", { role: "cell" }, word)) : make("td", { role: "cell" }, words.flatMap((word) => [word, " "]));
+    const row = make("tr", { class: "layer", role: "row" }, head(layer, picture), cells);
     row.style.setProperty("--row", index);
     return row;
   });
   const caption = make("caption", { class: "hidden" }, "Tokens in front of each layer. Struck-through ones leave there; a list is below.");
-  return make("table", { class: `waterfall ${grid ? "columns" : "running"}`, dir: picture.rtl ? "rtl" : "ltr" }, caption, make("tbody", {}, rows));
+  // Roles are written out, since small screens show the table as blocks.
+  return make("table", { class: `waterfall ${grid ? "columns" : "running"}`, role: "table", dir: picture.rtl ? "rtl" : "ltr" },
+    caption, make("tbody", { role: "rowgroup" }, rows));
 }
 
 function head(layer, picture) {
   const bar = make("span", { class: "share", "aria-hidden": "true" }, make("i"));
   bar.firstChild.style.inlineSize = `${(100 * layer.entered) / picture.tokens}%`;
   const count = make("small", { "aria-label": `${layer.entered} of ${picture.tokens} tokens enter` }, `${layer.entered}/${picture.tokens}`);
-  return make("th", { scope: "row", class: "head" }, make("bdi", { dir: "ltr" }, `layer ${layer.number} `, count), bar);
+  return make("th", { scope: "row", role: "rowheader", class: "head" }, make("bdi", { dir: "ltr" }, `layer ${layer.number} `, count), bar);
 }
 
 function part(word) {
@@ -37,10 +39,10 @@ function part(word) {
 }
 
 function shaded(piece) {
-  if (piece.fate === "gone") return make("span", { class: "gone", "aria-hidden": "true" }, piece.text);
+  if (piece.fate === "gone") return make("span", { class: "gone", "aria-hidden": "true", "data-place": piece.place }, piece.text);
   const shade = piece.level === null ? "" : ` c${piece.level}`;
   const said = piece.share === null ? null : piece.share.toFixed(2) + (piece.fate === "left" ? ", leaves here" : "");
-  return make(piece.fate === "left" ? "s" : "span", { class: piece.fate + shade, title: said }, piece.text);
+  return make(piece.fate === "left" ? "s" : "span", { class: piece.fate + shade, title: said, "data-place": piece.place }, piece.text);
 }
 
 function legend() {
