@@ -16,7 +16,7 @@ function compare(on) {
     const pane = new Pane("Right");
     panes.push(pane);
     pane.put(panes[0].state);
-    if (server.info) {
+    if (panes[0].dial) {
       const { points, name } = panes[0].dial;
       pane.open(points[Math.min(points.length - 1, points.findIndex((point) => point.name === name) + 1)]?.name);
     }
