@@ -216,6 +216,8 @@ def test_a_link_brings_everything_back(show: Open, address: str) -> None:
     assert again.locator(".text").nth(1).input_value() == LONG
     expect(again.locator(".readout b")).to_have_text(["2.0x", "1.3x"])
     assert rows(again, 1) == rows(page, 1)
+    slide(again, "End")  # another state: the link is not of it
+    expect(again).to_have_url(address + "/ui")
 
 
 def test_a_link_that_was_cut_is_said_to_be(show: Open) -> None:

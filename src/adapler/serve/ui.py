@@ -14,7 +14,7 @@ from adapler.report.page import PICTURE_STYLE, template
 
 _PARTS = files("adapler.serve") / "page"
 SCRIPTS = ("dom", "api", "texts", "layers", "waterfall", "trail", "dial", "answer", "save", "pane", "race", "link", "main")
-"""In this order: each file uses those before it."""
+"""In this order, as they are read: what begins at once stands last."""
 _STYLE, _SCRIPT = "/* style */", "/* script */"
 
 

@@ -25,6 +25,13 @@ function linked() {
   return states;
 }
 
+// A link is of the state it was made of.
+function dropLink() {
+  if (location.hash.startsWith(MARK)) history.replaceState(null, "", location.pathname + location.search);
+  find("#link-form").hidden = true;
+  tell("");
+}
+
 async function copyLink(states) {
   const address = `${location.href.split("#")[0]}${MARK}${written64(states)}`;
   if (address.length > LONGEST) return notice("The text is too long for a link. Save it as HTML instead.");

@@ -80,7 +80,7 @@ function describe({ served_model_name: name, model_type: type, max_input_length:
 }
 
 find("#panes").append(panes[0].root);
-find("#compare").addEventListener("click", () => { compare(panes.length < 2); if (panes[1]) panes[1].run(); });
+find("#compare").addEventListener("click", () => { dropLink(); compare(panes.length < 2); if (panes[1]) panes[1].run(); });
 find("#link").addEventListener("click", () => copyLink(panes.map((pane) => pane.state)));
 find("#key-show").addEventListener("click", () => {
   const form = find("#key-form");

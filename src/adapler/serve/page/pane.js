@@ -33,17 +33,19 @@ class Pane {
     this.moved = later(() => this.run({ quiet: true }), SETTLE);
     const changed = () => {
       this.examples.value = "";
+      dropLink();
       this.count();
       if (this.text.value.length + this.second.value.length <= LIVE) typed();
       else typed.cancel();
     };
     this.text.addEventListener("input", changed);
     this.second.addEventListener("input", changed);
-    this.pair.addEventListener("change", () => { this.showSecond(); this.run(); });
+    this.pair.addEventListener("change", () => { this.showSecond(); this.count(); dropLink(); this.run(); });
     this.examples.addEventListener("change", () => {
       const example = EXAMPLES[Number(this.examples.value)];
       if (this.examples.value === "") return;
       this.put({ text: example.text, second: example.second });
+      dropLink();
       this.run();
     });
     find(".ask", this.root).addEventListener("submit", (event) => { event.preventDefault(); typed.cancel(); this.run(); });
@@ -61,7 +63,7 @@ class Pane {
 
   // Once the model is known; `point` by name where there is a wish.
   open(point) {
-    this.dial = new DialView(find(".dial", this.root), () => this.moved(), () => this.timeAll());
+    this.dial = new DialView(find(".dial", this.root), () => { dropLink(); this.moved(); }, () => this.timeAll());
     return point == null || this.dial.choose(point);
   }
 
@@ -88,7 +90,8 @@ class Pane {
 
   count() {
     const letters = this.text.value.length + (this.pair.checked ? this.second.value.length : 0);
-    find(".count", this.root).textContent = letters ? `${number(letters)} characters` : "";
+    const much = letters > LIVE ? ": press Run when it is whole" : "";
+    find(".count", this.root).textContent = letters ? `${number(letters)} characters${much}` : "";
   }
 
   // What the result shows already is said to those who do not see it alone.
@@ -100,6 +103,7 @@ class Pane {
 
   complain(words) {
     find(".wrong", this.root).textContent = words;
+    this.result.classList.toggle("old", Boolean(words)); // what still stands there is of another text
     if (words) this.say("");
   }
 
