@@ -12,12 +12,14 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 from xml.etree import ElementTree
 
 import typer
+from PIL import Image
 
 from adapler.records import Record, commit, write_records
 from benchmarks.browser import browsing, missing
@@ -31,6 +33,7 @@ FIGURES = ROOT / "docs" / "figures"
 CHECKS = "tests/e2e/test_browser.py"
 PATIENCE = 60_000
 """Milliseconds: other work may keep the machine busy."""
+COLOURS = 64
 WIDE: Mapping[str, Any] = {"viewport": {"width": 1180, "height": 860}}
 PHONE: Mapping[str, Any] = {"viewport": {"width": 360, "height": 900}, "is_mobile": True, "device_scale_factor": 1.5}
 
@@ -85,20 +88,25 @@ def pictures(browser: Browser, model: str, folder: Path) -> list[str]:
             said(page, ".pane .said", "Every point was timed")
             page.click("#race-go")
             said(page, "#race-said", "answers are the same")
-            page.screenshot(path=folder / "ui-light.png", full_page=True)
+            keep(page.screenshot(full_page=True), folder / "ui-light.png")
         with shown(browser, server.url, {**WIDE, "color_scheme": "dark"}) as page:
             page.get_by_label("Example").select_option("News, world")
             page.get_by_role("button", name="Side by side").click()
             settled(page, 0)
             settled(page, 1)
-            page.locator("#panes").screenshot(path=folder / "ui-dark.png")
+            keep(page.locator("#panes").screenshot(), folder / "ui-dark.png")
         with shown(browser, server.url, PHONE) as page:
             page.get_by_label("Example").select_option("News, science")
             settled(page)
             page.locator(".dial").scroll_into_view_if_needed()
             page.evaluate("scrollTo(0, document.querySelector('.dial').offsetTop - 8)")
-            page.screenshot(path=folder / "ui-phone.png")
+            keep(page.screenshot(), folder / "ui-phone.png")
     return ["ui-light.png", "ui-dark.png", "ui-phone.png"]
+
+
+def keep(picture: bytes, path: Path) -> None:
+    """Write it with few colours: a page has no more, and a repository keeps every picture for ever."""
+    Image.open(BytesIO(picture)).convert("RGB").quantize(COLOURS).save(path, optimize=True)
 
 
 @contextmanager

@@ -150,6 +150,19 @@ def test_every_point_can_be_timed_here(show: Open) -> None:
     assert len(times) == 3 and all(float(each) > 0 for each in times)
 
 
+def test_what_the_doctor_found_stands_at_the_dial(show: Open) -> None:
+    made = dialled()
+    found = made.examine(["a good film", "a bad story"], seconds=0.1).latencies
+    with serving(made) as server:
+        page = show(server.url)
+        settled(page)
+        row = page.locator(".points tr").filter(has_text="ms, doctor").locator("td")
+        assert [float(each) for each in row.all_text_contents()] == pytest.approx(
+            [found[p.name] for p in DIAL.points], rel=0.05
+        )
+        expect(page.locator(".readout")).to_contain_text("ms a text on this machine (doctor)")
+
+
 def test_a_race_is_run_to_its_end(show: Open) -> None:
     page = show()
     page.select_option("#race-count", "100")

@@ -15,7 +15,7 @@ async function request(path, options = {}) {
   if (server.key) headers.authorization = `Bearer ${server.key}`;
   let response;
   try {
-    response = await fetch(path, { ...options, headers, credentials: "omit", cache: "no-store" });
+    response = await fetch(`.${path}`, { ...options, headers, cache: "no-store" }); // beside the page, wherever a proxy put it
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new Trouble(0, "The server does not answer. See whether adapler serve still runs, then run again.");

@@ -47,14 +47,17 @@ const EXAMPLES = [
   { name: "Odd characters", text: "\u003cscript>alert('no')\u003c/script> \u202eright to left\u202c zero\u200bwidth na\u00efve \u05e9\u05dc\u05d5\u05dd \u0645\u0631\u062d\u0628\u0627 \u6570\u636e \ud83d\ude42 &amp; \"quotes\"" },
 ];
 
-// The same texts every time: one to four sentences each.
+const TOPICS = [[0, 6], [6, 12], [12, 18], [18, 24], [24, 32]]; // where in SENTENCES each begins and ends
+
+// The same texts every time: one to four sentences each, of one topic.
 function madeUp(count) {
   let state = 20220527;
   const drawn = (high) => {
     state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
     return Math.floor((state / 2 ** 32) * high);
   };
-  return Array.from({ length: count }, () =>
-    Array.from({ length: 1 + drawn(4) }, () => SENTENCES[drawn(SENTENCES.length)]).join(" "),
-  );
+  return Array.from({ length: count }, () => {
+    const left = SENTENCES.slice(...TOPICS[drawn(TOPICS.length)]);
+    return Array.from({ length: 1 + drawn(4) }, () => left.splice(drawn(left.length), 1)[0]).join(" ");
+  });
 }
