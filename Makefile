@@ -57,9 +57,9 @@ soak: $(SERVED)/reduction.json  ## half an hour: the server under steady load; m
 	$(PY) -m benchmarks.serve_proof $(SERVED) $(if $(SERVED_DATA),--data $(SERVED_DATA)) --only soak
 	$(PY) -m benchmarks.tables
 
-browser: $(VENV)/.installed  ## the page at /ui in a real browser, which is installed where there is none; pictures of it where SERVED is there
+browser: $(VENV)/.installed  ## the page at /ui in a real browser, installed by apt where there is none; pictures of it where SERVED is
 	$(PIP) -c constraints.txt -e '.[dev,browser]'
-	@$(FOUND) || $(APT_GET) install --yes chromium || $(FOUND) || \
+	@$(FOUND) || { $(APT_GET) update --quiet; $(APT_GET) install --yes chromium; } || \
 	  { echo "no chromium here, and apt-get cannot install it; install one and give it: ADAPLER_CHROMIUM=/path/to/chromium make browser" >&2; exit 1; }
 	$(PY) -m benchmarks.browser_proof $(wildcard $(SERVED))
 	$(PY) -m benchmarks.tables

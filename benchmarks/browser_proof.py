@@ -33,7 +33,7 @@ FIGURES = ROOT / "docs" / "figures"
 CHECKS = "tests/e2e/test_browser.py"
 PATIENCE = 60_000
 """Milliseconds: other work may keep the machine busy."""
-COLOURS = 64
+COLOURS = 256
 WIDE: Mapping[str, Any] = {"viewport": {"width": 1180, "height": 860}}
 PHONE: Mapping[str, Any] = {"viewport": {"width": 360, "height": 900}, "is_mobile": True, "device_scale_factor": 1.5}
 
