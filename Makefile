@@ -1,7 +1,7 @@
 # Every target makes its own environment in .venv first. Settings, given as NAME=value after the target:
 #   PYTHON       the interpreter .venv is made with (3.11 or newer); by default python3.11, else python3
 #   TORCH_INDEX  a package index to take torch from, such as https://download.pytorch.org/whl/cpu
-#   SERVED       the model that prove-serve and soak serve; SERVED_DATA the texts they send
+#   SERVED       the model that prove-serve, soak and browser serve; SERVED_DATA the texts they send
 
 PYTHON ?= $(shell for p in python3.11 python3; do $$p -c '' 2>/dev/null && echo $$p && break; done)
 TORCH_INDEX ?=
@@ -15,12 +15,14 @@ CODE := src tests benchmarks
 LONG := 300
 # One process a core, each file's tests in one of them; each computes on one thread, since threads that wait are ruinous.
 ABREAST := -n auto --dist loadfile
+FOUND = $(PY) -c 'import sys; from benchmarks.browser import chromium; sys.exit(chromium() is None)'
+APT_GET := $(if $(filter 0,$(shell id -u)),,sudo )apt-get
 DEMO := runs/demo
 SERVED ?= $(DEMO)
 SERVED_DATA ?=
 
 .DEFAULT_GOAL := help
-.PHONY: demo test test-lowest check bench prove prove-serve soak tables clean help
+.PHONY: demo test test-lowest check bench prove prove-serve soak browser tables clean help
 
 demo: $(VENV)/.demo  ## train a small reduced classifier and show what it keeps
 	$(PY) -m adapler.demo
@@ -53,6 +55,13 @@ prove-serve: $(SERVED)/reduction.json  ## half an hour: the server fuzzed, flood
 
 soak: $(SERVED)/reduction.json  ## half an hour: the server under steady load; memory and files must stay as they were
 	$(PY) -m benchmarks.serve_proof $(SERVED) $(if $(SERVED_DATA),--data $(SERVED_DATA)) --only soak
+	$(PY) -m benchmarks.tables
+
+browser: $(VENV)/.installed  ## the page at /ui in a real browser, installed by apt where there is none; pictures of it where SERVED is
+	$(PIP) -c constraints.txt -e '.[dev,browser]'
+	@$(FOUND) || { $(APT_GET) update --quiet; $(APT_GET) install --yes chromium; } || \
+	  { echo "no chromium here, and apt-get cannot install it; install one and give it: ADAPLER_CHROMIUM=/path/to/chromium make browser" >&2; exit 1; }
+	$(PY) -m benchmarks.browser_proof $(wildcard $(SERVED))
 	$(PY) -m benchmarks.tables
 
 tables: $(VENV)/.installed  ## write the tables of README.md and docs again from benchmarks/results

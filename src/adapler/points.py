@@ -14,6 +14,8 @@ CAREFUL, FAST = "careful", "fast"
 FAST_LOSS = 1.0
 TRAINED = "trained"
 """The model as it left training, whether or not another point beats it."""
+FULL = "full"
+"""Nothing removed, whether or not that is on the front: what the others are held against."""
 
 
 class Point(BaseModel):
@@ -102,6 +104,8 @@ def operating(
         return Operating()
     if point == TRAINED and escalate is None:
         return Operating()
+    if point == FULL and all(wish is None for wish in (max_loss, speedup, max_latency_ms, escalate)):
+        return Operating(0.0)
     if dial is None:
         raise BadConfig("the model has no operating points to choose from; measure them: adapler dial MODEL --data DEV")
     if escalate is not None and not 0 <= escalate <= 1:
@@ -171,5 +175,5 @@ def reachable(dial: Dial, latencies: dict[str, float] | None = None) -> str:
 def point_name(scale: float, flops_speedup: float, taken: Container[str], escalate: float | None = None) -> str:
     """A name of its own: what the point saves, as `2.4x`; `full` where nothing is removed; `2.4x+0.9` where it escalates."""
     end = "" if escalate is None else f"+{escalate:g}"
-    names = ["full"] if scale == 0 else [f"{flops_speedup:.1f}x", f"{flops_speedup:.2f}x", f"scale {scale:g}"]
+    names = [FULL] if scale == 0 else [f"{flops_speedup:.1f}x", f"{flops_speedup:.2f}x", f"scale {scale:g}"]
     return next((name + end for name in names if name + end not in taken), names[-1] + end)

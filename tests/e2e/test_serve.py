@@ -18,6 +18,7 @@ from adapler.points import Dial, Point
 from adapler.serve.limits import Limits
 from adapler.serve.schema import EMPTY
 from adapler.serve.service import Service
+from adapler.serve.ui import document
 from tests.contract.exports import checkpoint_of
 from tests.serving import JSON, Served, serving, slowed
 from tests.tiny import tiny_bert, tiny_classifier, tiny_texts, tiny_tokenizer
@@ -170,14 +171,12 @@ def test_what_cannot_be_answered_is_told_in_one_form(served: Served, name: str, 
         ("POST", "/predict", {}, b'{"inputs": "a"}', 415),
         ("POST", "/predict", JSON, b'{"inputs": "' + b"a" * 200_000 + b'"}', 413),
         ("POST", "/predict", JSON, b'{"inputs": "' + b"a" * 1_200_000 + b'"}', 413),
-        ("GET", "/ui", JSON, None, 404),
+        ("POST", "/ui", JSON, b"{}", 405),
     ],
 )
 def test_so_is_what_is_wrong_with_a_request_itself(
     served: Served, method: str, path: str, headers: dict[str, str], body: bytes | None, status: int
 ) -> None:
-    if path == "/ui" and (Path(__file__).parents[2] / "src/adapler/serve/page/index.html").exists():
-        pytest.skip("this build has a page")
     reply = served.ask(method, path, body, headers)
     assert reply.status == status
     assert set(reply.content) == {"error", "error_type"}
@@ -373,6 +372,35 @@ def test_info_has_their_keys_and_the_operating_points(served: Served) -> None:
     assert told["model_type"]["classifier"]["id2label"] == {"0": "LABEL_0", "1": "LABEL_1", "2": "LABEL_2"}
     assert (told["max_client_batch_size"], told["max_input_length"], told["max_batch_tokens"]) == (8, 512, 16384)
     assert [each["name"] for each in told["adapler"]["operating_points"]] == ["full", "half", "double"]
+    assert told["adapler"]["dev"] == {"n": 10, "metric": "accuracy", "reference": "itself", "reference_score": 0.9}
+    assert told["adapler"]["latencies_ms"] == {}
+
+
+def test_a_probe_of_the_machine_is_in_info() -> None:
+    made = another()
+    made.examine(["a good film", "a bad story"], seconds=0.1)
+    assert made.diagnosis is not None
+    with serving(made) as server:
+        assert server.ask("GET", "/info").content["adapler"]["latencies_ms"] == made.diagnosis.latencies
+
+
+def test_full_length_may_be_asked_for_by_name_without_a_dial(classifier: Classifier) -> None:
+    bare = tiny_classifier(eta=0.5)
+    with serving(bare) as server:
+        reply = server.predict({"inputs": TEXTS[0], "point": "full"})
+        assert float(reply.headers["x-adapler-flops-ratio"]) == 1.0
+        check_row(reply.content, classifier(TEXTS[0], point="full").scores)
+        told = server.predict({"inputs": TEXTS[0], "point": "full"}, "/explain").content
+        assert set(told["lengths"]) == {len(told["tokens"])}
+        assert server.predict({"inputs": TEXTS[0]}).headers["x-adapler-flops-ratio"] != "1.0000"  # it does remove by itself
+
+
+def test_the_page_comes_with_headers_that_keep_it_shut(served: Served) -> None:
+    reply = served.ask("GET", "/ui")
+    assert reply.status == 200 and reply.headers["content-type"] == "text/html; charset=utf-8"
+    page, headers = document()
+    assert reply.content.decode() == page
+    assert {name: reply.headers[name] for name in headers} == headers
 
 
 def test_health_is_empty_and_metrics_count_once(classifier: Classifier) -> None:

@@ -53,6 +53,12 @@ def test_what_cannot_be_reached_says_what_can(dial: Dial) -> None:
         choose(dial, point="fast", speedup=2)
 
 
+def test_full_length_needs_no_point_of_its_own(dial: Dial) -> None:
+    assert operating(dial, point="full") == operating(None, point="full") == Operating(0.0)
+    with pytest.raises(BadConfig, match="no operating point 'full'"):
+        operating(dial, point="full", escalate=0.9)
+
+
 def test_names_are_told_apart() -> None:
     taken: list[str] = []
     for scale in (0.0, 0.5, 0.6, 0.7):

@@ -65,6 +65,8 @@ def serve(
     adapler serve runs/sst2-onnx --host 0.0.0.0 --api-key-file key.txt --max-loss 1.0
     curl -s localhost:8080/predict -H 'content-type: application/json' -d '{"inputs": "a fine film"}'
 
+    A browser finds a page at /ui.
+
     Environment variables of text-embeddings-inference (MAX_BATCH_TOKENS ...) are read where no option is given.
     """
     from adapler.serve.run import check_extra, fit_threads, listen, read_key

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from importlib.resources import files
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -19,9 +18,9 @@ from adapler.serve.metrics import CONTENT_TYPE
 from adapler.serve.reference import page
 from adapler.serve.schema import ErrorBody, ErrorType, Info, PredictRequest, Refusal, Score
 from adapler.serve.service import EXPLAIN, PREDICT, Service
+from adapler.serve.ui import document
 
 _TITLE = "adapler"
-_PAGE = files("adapler.serve") / "page" / "index.html"
 
 
 def create_app(service: Service, *, name: str, key: str | None = None, log_texts: bool = False) -> App:
@@ -160,10 +159,5 @@ def _other_routes(app: FastAPI, service: Service, name: str) -> None:
 
     @app.get("/ui", include_in_schema=False)
     async def ui() -> Response:
-        return _static()
-
-
-def _static() -> Response:
-    if not _PAGE.is_file():
-        return refused(Refusal(404, ErrorType.validation, "this build has no page"))
-    return HTMLResponse(_PAGE.read_text(encoding="utf-8"))
+        made, headers = document()
+        return HTMLResponse(made, headers=headers)

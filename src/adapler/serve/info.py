@@ -42,6 +42,8 @@ def about(service: Service, name: str) -> Info:
             aliases={} if dial is None else {alias: point.name for alias, point in dial.aliases.items()},
             expected_speedup=now[0].flops_speedup if now else None,
             scale=scale,
+            dev=None if dial is None else dial.model_dump(include={"n", "metric", "reference", "reference_score"}),
+            latencies_ms={} if classifier.diagnosis is None else classifier.diagnosis.latencies,
             request_timeout=limits.request_timeout,
             payload_limit=limits.payload_limit,
             split=limits.split,

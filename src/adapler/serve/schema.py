@@ -67,6 +67,7 @@ _INPUTS = {
     "description": "A text; [text] or [text, second text]; or a batch: a list of lists of one or two texts.",
     "anyOf": [_TEXT, _ONE_OR_TWO, {"type": "array", "items": _ONE_OR_TWO, "minItems": 1}],
 }
+_POINT = "An operating point by name, as /info lists them; `full` removes nothing, `trained` runs as the model was trained."
 
 
 class PredictRequest(BaseModel):
@@ -78,7 +79,7 @@ class PredictRequest(BaseModel):
     truncate: bool | None = Field(None, description="Cut texts past the model's limit; the server's setting by default.")
     truncation_direction: Literal["Right", "Left", "right", "left"] = Field("Right", description="Which end is cut.")
     raw_scores: bool = Field(False, description="Logits instead of probabilities.")
-    point: str | None = Field(None, max_length=40, description="An operating point by name, as /info lists them.")
+    point: str | None = Field(None, max_length=40, description=_POINT)
     max_loss: float | None = Field(None, description="The fastest point that loses at most so many points.")
     partial: bool = Field(False, description="Answer the good items of a batch; the others' places hold their errors.")
 
@@ -95,6 +96,8 @@ class AdaplerInfo(BaseModel):
     aliases: dict[str, str]
     expected_speedup: float | None
     scale: float | None
+    dev: dict[str, Any] | None
+    latencies_ms: dict[str, float]
     request_timeout: float
     payload_limit: int
     split: bool
