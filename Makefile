@@ -15,6 +15,9 @@ CODE := src tests benchmarks
 LONG := 300
 # One process a core, each file's tests in one of them; each computes on one thread, since threads that wait are ruinous.
 ABREAST := -n auto --dist loadfile
+# Playwright is large, and of use only where it has a browser to drive.
+COMMA := ,
+EXTRAS := dev,hub,ray$(if $(ADAPLER_CHROMIUM)$(shell command -v chromium || command -v chromium-browser || command -v google-chrome),$(COMMA)browser)
 FOUND = $(PY) -c 'import sys; from benchmarks.browser import chromium; sys.exit(chromium() is None)'
 APT_GET := $(if $(filter 0,$(shell id -u)),,sudo )apt-get
 DEMO := runs/demo
@@ -81,7 +84,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	  { echo "adapler needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) -V 2>&1). Give another: make PYTHON=/path/to/python" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) --no-deps $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) $(TORCH)
-	$(PIP) -c constraints.txt -e '.[dev,hub,ray]'
+	$(PIP) -c constraints.txt -e '.[$(EXTRAS)]'
 	@touch $@
 
 $(VENV)/.demo: requirements-demo.txt $(VENV)/.installed

@@ -63,7 +63,7 @@ class Pane {
 
   // Once the model is known; `point` by name where there is a wish.
   open(point) {
-    this.dial = new DialView(find(".dial", this.root), () => { dropLink(); this.moved(); }, () => this.timeAll());
+    this.dial = new DialView(find(".dial", this.root), () => { dropLink(); this.busy(true); this.moved(); }, () => this.timeAll());
     return point == null || this.dial.choose(point);
   }
 
@@ -107,6 +107,9 @@ class Pane {
     if (words) this.say("");
   }
 
+  // What stands there is not yet of what was asked last.
+  busy(is) { this.root.setAttribute("aria-busy", String(is)); }
+
   // Ask anew; an answer that is overtaken meanwhile is thrown away. A `quiet` run follows the slider.
   async run({ quiet = false } = {}) {
     this.running?.abort();
@@ -114,6 +117,7 @@ class Pane {
     const { signal } = running;
     this.complain("");
     this.moved.cancel();
+    this.busy(false);
     if (!server.info) { await connect(); return; }
     const inputs = this.inputs;
     if (![inputs].flat().some((text) => text)) {
@@ -124,14 +128,14 @@ class Pane {
     }
     if (!quiet) { this.dial.forget(); this.spent.full = []; this.full = null; }
     this.spent.reduced = [];
-    this.root.setAttribute("aria-busy", "true");
+    this.busy(true);
     try {
       if (server.info.adapler.reduced) await this.explain(inputs, signal);
       else await this.predictAlone(inputs, signal);
     } catch (error) {
       if (!signal.aborted) this.fail(error, running);
     } finally {
-      if (this.running === running) this.root.removeAttribute("aria-busy");
+      if (this.running === running) this.busy(false);
     }
   }
 
