@@ -12,16 +12,27 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any, TypeVar
+
+import uvloop
+
+T = TypeVar("T")
 
 STARTING = 180.0
 IDLE = 5.0
 """Seconds after which a kept connection is not used again: servers close idle ones, and the next request would be lost."""
 _LOST = (ConnectionError, asyncio.IncompleteReadError, OSError)
+
+
+def run(load: Coroutine[Any, Any, T]) -> T:
+    """As `asyncio.run`, in a loop that costs clients as little as may be: they share the server's cores."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(load)
 
 
 @dataclass(frozen=True)

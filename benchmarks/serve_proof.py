@@ -30,7 +30,7 @@ from adapler.data.load import read_split
 from adapler.data.text import Text
 from adapler.records import Record, write_records
 from benchmarks.serve_fuzz import described_cases, mutated_bodies
-from benchmarks.serve_load import Connection, Running, closed_loop, open_loop, request, running, served
+from benchmarks.serve_load import Connection, Running, closed_loop, open_loop, request, run, running, served
 
 RESULTS = Path(__file__).parent / "results"
 TEXTS_A_REQUEST = 8
@@ -128,10 +128,10 @@ def overload(model: str, texts: Sequence[Text], seconds: float) -> list[Record]:
     """Ten times what it can do: only 200 and 429, bounded waiting, flat memory, and at once well again."""
     asked = requests_of(texts)
     with running(served(model, "--max-concurrent-requests", str(CONCURRENT))) as server:
-        asyncio.run(closed_loop(server.port, asked, 8, seconds / 8))  # warm
-        capacity = asyncio.run(closed_loop(server.port, asked, CONCURRENT, seconds / 6)).rate
+        run(closed_loop(server.port, asked, 8, seconds / 8))  # warm
+        capacity = run(closed_loop(server.port, asked, CONCURRENT, seconds / 6)).rate
         memory = Memory(server)
-        seen, sent = asyncio.run(open_loop(server.port, asked, 10 * capacity, seconds))
+        seen, sent = run(open_loop(server.port, asked, 10 * capacity, seconds))
         most = memory.stop()
         begin = time.monotonic()
         with Client(server.url, retries=0) as client:
@@ -216,7 +216,7 @@ def kill(model: str, texts: Sequence[Text], times: int) -> list[Record]:
                 await asyncio.gather(*started)
                 return whole, cut
 
-            whole, cut = asyncio.run(until_killed(server))
+            whole, cut = run(until_killed(server))
             answered, lost = answered + whole, lost + cut
             must(cut <= concurrent, f"{cut} lost, {concurrent} were under way")
     told = {"answered": answered, "under_way_and_lost": lost}
@@ -251,7 +251,7 @@ def equality(model: str, texts: Sequence[Text]) -> list[Record]:
         return await asyncio.gather(*map(one, bodies))
 
     with running(served(model)) as server:
-        answers = [json.loads(body) for body in asyncio.run(asked(server.port))]
+        answers = [json.loads(body) for body in run(asked(server.port))]
     same, furthest = 0, 0.0
     for (some, name), rows in zip(groups, answers, strict=True):
         for row, expected in zip(rows, classifier(some, point=name), strict=True):
@@ -266,9 +266,9 @@ def soak(model: str, texts: Sequence[Text], seconds: float) -> list[Record]:
     """A long time under steady load: memory and files as they were."""
     asked = requests_of(texts)
     with running(served(model)) as server:
-        asyncio.run(closed_loop(server.port, asked, 4, seconds / 10))
+        run(closed_loop(server.port, asked, 4, seconds / 10))
         files, memory = server.files(), Memory(server)
-        seen = asyncio.run(closed_loop(server.port, asked, 4, seconds))
+        seen = run(closed_loop(server.port, asked, 4, seconds))
         most = memory.stop()
         time.sleep(0.2)
         left = server.files() - files

@@ -2,20 +2,19 @@
 
     python -m benchmarks.serve_speed runs/ag_news --data PATH/TO/ag_news --max-loss 1.0 --exported runs/ag_news-int8
 
-Throughput: closed loops of clients on the data's own texts, one text a request, the contenders in turns, best of the numbers of
-clients tried; each against the same server at full length. The plain server is FastAPI around transformers' pipeline, one text
-at a time, as many write it. Overhead: one client, one text after the other, through the server and through `Classifier` in
-this process, in turns. Sizing: texts of exact lengths. Writes benchmarks/results/serve-TASK.json. The clients run on the same
-cores; the machine should be quiet. --quick: does it work?
+Throughput: closed loops of clients on the data's own texts, one and eight texts a request, the contenders in turns, best of
+the numbers of clients tried; each against the same server at full length. The plain server is FastAPI around transformers'
+pipeline, one text at a time, as many write it. Overhead: one client, one text after the other, through the server and through
+`Classifier` in this process, in turns. Sizing: texts of exact lengths. Writes benchmarks/results/serve-TASK.json. The clients
+run on the same cores; the machine should be quiet. --quick: does it work?
 """
 
 from __future__ import annotations
 
-import asyncio
 import statistics
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,13 +24,17 @@ from adapler.classifier import Classifier
 from adapler.data.text import Text, TextEncoder
 from adapler.records import Record, write_records
 from benchmarks.cost_curves import texts_of_length
-from benchmarks.serve_load import closed_loop, request, running, served
+from benchmarks.serve_load import closed_loop, request, run, running, served
 from benchmarks.serve_proof import made_up, texts_of
 
 RESULTS = Path(__file__).parent / "results"
-CLIENTS = (16, 64, 256)
+CLIENTS = {1: (64, 256), 8: (16, 64)}
+"""By texts a request, how many ask at once."""
 LENGTHS = (16, 32, 64, 128, 256)
 REPEATS = 3
+BLOCK, SKIPPED = 50, 5
+"""Lone requests and calls take turns in blocks, whose first few are left out: a process' threads spin for a while after its
+work, and would slow the other."""
 FULL_LENGTH = ["--point", "full"]
 PLAIN_PORT = 18765
 SERVED, PLAIN = "adapler serve", "FastAPI and a transformers pipeline"
@@ -48,7 +51,7 @@ def main(
 ) -> None:
     """Measure, print, write."""
     texts = made_up(400) if data is None else list(texts_of(model, data, split))
-    seconds, repeats, clients = (0.5, 1, (4,)) if quick else (seconds, REPEATS, CLIENTS)
+    seconds, repeats, clients = (0.5, 1, {1: (4,)}) if quick else (seconds, REPEATS, CLIENTS)
     wish = [] if max_loss is None else ["--max-loss", str(max_loss)]
     ours = served(model, *wish)
     contenders: dict[str, Contender] = {}
@@ -60,12 +63,13 @@ def main(
     shared = Record(kind="serve", task=None if data is None else Path(data).name, n=len(texts), repeats=repeats, commit=None)
     rates = throughput(contenders, texts, seconds, repeats, clients)
     records = []
-    for name, found in rates.items():
-        faster = statistics.median(rates[SERVED if name == PLAIN else name.removesuffix(", full length")])
+    for (name, each), found in rates.items():
+        faster = statistics.median(rates[SERVED if name == PLAIN else name.removesuffix(", full length"), each])
         value, spread = statistics.median(found), max(found) - min(found)
-        records.append(_record(shared, name, value, spread, "requests/s", faster / value))
+        records.append(_record(shared, name, value, spread, "texts/s", faster / value))
+        records[-1].batch = f"{each} texts a request"
     records += overhead(shared, ours, model, max_loss, texts, 20 if quick else 1000)
-    records += sizing(shared, ours, model, texts, seconds, clients, LENGTHS[:1] if quick else LENGTHS)
+    records += sizing(shared, ours, model, texts, seconds, clients[1], LENGTHS[:1] if quick else LENGTHS)
     for record in records:
         typer.echo(f"{record.variant}: {record.value:.4g} {record.unit}")
     if not quick:
@@ -81,19 +85,31 @@ def throughput(
     texts: Sequence[Text],
     seconds: float,
     repeats: int,
-    clients: Sequence[int],
-) -> dict[str, list[float]]:
-    """Answers a second of each, in turns; of the numbers of clients the best."""
-    asked = [request({"inputs": text if isinstance(text, str) else list(text)}) for text in texts]
-    rates: dict[str, list[float]] = {name: [] for name in contenders}
+    clients: Mapping[int, Sequence[int]],
+) -> dict[tuple[str, int], list[float]]:
+    """Texts a second of each, in turns, by texts a request; of the numbers of clients the best."""
+    rates: dict[tuple[str, int], list[float]] = {}
     for _ in range(repeats):
         for name, (command, port, says) in contenders.items():
             with running(command, port=port, says=says) as server:
-                asyncio.run(closed_loop(server.port, asked, clients[0], seconds / 4))
-                found = [asyncio.run(closed_loop(server.port, asked, count, seconds)) for count in clients]
-                assert all(set(each.statuses) == {200} for each in found), [dict(each.statuses) for each in found]
-                rates[name].append(max(each.rate for each in found))
+                for each, counts in clients.items():
+                    if name == PLAIN and each > 1:
+                        continue  # it takes one at a time
+                    asked = _asked(texts, each)
+                    run(closed_loop(server.port, asked, counts[0], seconds / 4))
+                    found = [run(closed_loop(server.port, asked, count, seconds)) for count in counts]
+                    assert all(set(one.statuses) == {200} for one in found), [dict(one.statuses) for one in found]
+                    rates.setdefault((name, each), []).append(each * max(one.rate for one in found))
     return rates
+
+
+def _asked(texts: Sequence[Text], each: int) -> list[bytes]:
+    """Requests of one text, or of a batch."""
+    plain = [text if isinstance(text, str) else list(text) for text in texts]
+    if each == 1:
+        return [request({"inputs": text}) for text in plain]
+    listed = [[text] if isinstance(text, str) else text for text in plain]
+    return [request({"inputs": listed[first : first + each]}) for first in range(0, len(listed) - each + 1, each)]
 
 
 def overhead(
@@ -105,18 +121,18 @@ def overhead(
     directly: list[float] = []
 
     async def in_turns(port: int) -> None:
-        for number in range(count + 5):
-            text = texts[number % len(texts)]
-            raw = [request({"inputs": text if isinstance(text, str) else list(text)})]
-            seen = await closed_loop(port, raw, 1, 60, most=1)
-            begin = time.perf_counter()
-            classifier(text)
-            if number >= 5:
-                directly.append(time.perf_counter() - begin)
-                through.extend(seen.seconds)
+        for first in range(0, count, BLOCK):
+            block = [texts[number % len(texts)] for number in range(first, first + BLOCK)]
+            seen = [await closed_loop(port, _asked([text], 1), 1, 60, most=1) for text in block]
+            through.extend(one.seconds[0] for one in seen[SKIPPED:])
+            for number, text in enumerate(block):
+                begin = time.perf_counter()
+                classifier(text)
+                if number >= SKIPPED:
+                    directly.append(time.perf_counter() - begin)
 
     with running(command) as server:
-        asyncio.run(in_turns(server.port))
+        run(in_turns(server.port))
     both = 1000 * statistics.median(through), 1000 * statistics.median(directly)
     return [
         _record(shared, "a lone request, p50", both[0], None, "ms"),
@@ -141,7 +157,7 @@ def sizing(
         for tokens in lengths:
             some = texts_of_length(texts, TextEncoder(tokenizer, 512), tokens, 32)
             asked = [request({"inputs": text}) for text in some]
-            best = max(asyncio.run(closed_loop(server.port, asked, count, seconds)).rate for count in clients)
+            best = max(run(closed_loop(server.port, asked, count, seconds)).rate for count in clients)
             record = _record(shared, f"one core, {tokens} tokens", best, None, "requests/s")
             record.config = {"tokens": tokens}
             records.append(record)

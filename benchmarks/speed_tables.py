@@ -152,7 +152,8 @@ def serve(records: Records) -> str:
         return MISSING
     lines = ["| | value | unit | reduced against it |", "|---|---:|---|---:|"]
     for row in rows:
-        lines.append(f"| {row['variant']} | {row['value']:.3g} | {row['unit']} | {_times(row.get('wall_speedup'))} |")
+        name = ", ".join(part for part in (row["variant"], row.get("batch")) if part)
+        lines.append(f"| {name} | {row['value']:.3g} | {row['unit']} | {_times(row.get('wall_speedup'))} |")
     return "\n".join([*lines, "", f"{rows[0].get('task', 'made-up texts')}; {_where(rows[0])}"])
 
 

@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 from adapler import __version__
 from adapler.serve.guard import INTERNAL, Answer, App, Bodies, Guard, refused, while_connected
 from adapler.serve.info import about
+from adapler.serve.logs import requests
 from adapler.serve.metrics import CONTENT_TYPE
 from adapler.serve.reference import page
 from adapler.serve.schema import ErrorBody, ErrorType, Info, PredictRequest, Refusal, Score
@@ -30,6 +31,7 @@ def create_app(service: Service, *, name: str, key: str | None = None, log_texts
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         yield
         service.draining = True
+        requests.flush()
 
     app = FastAPI(
         title=_TITLE,

@@ -12,7 +12,7 @@ from fastapi import Request
 from fastapi.responses import JSONResponse, Response
 
 from adapler.serve.limits import Limits
-from adapler.serve.logs import LOGGER, told
+from adapler.serve.logs import LOGGER, requests, told
 from adapler.serve.metrics import Metrics
 from adapler.serve.schema import ErrorType, Refusal
 
@@ -98,7 +98,7 @@ class Guard:
                 self._turn_away()
             else:
                 fields = {"method": scope["method"], "path": path, "status": status, "ms": spent}
-                told("request", fields | scope.get("adapler", {}))
+                requests.add(fields | scope.get("adapler", {}))
 
     def _turn_away(self) -> None:
         """A line a second at most: a flood of refusals shall not become a flood of lines."""

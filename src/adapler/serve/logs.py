@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import sys
@@ -11,6 +12,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 LOGGER = logging.getLogger("adapler.serve")
+_LATER = 0.1
+"""Seconds that lines about requests may wait."""
 
 
 class JsonLines(logging.Formatter):
@@ -47,6 +50,33 @@ def to_standard_error(*, texts: bool) -> None:
         logger.setLevel(logging.INFO)
         logger.propagate = name == "uvicorn.error"
     logging.getLogger("uvicorn.access").disabled = True  # it would show the query
+
+
+class RequestLines:
+    """A line a request, written a moment later with others: each write would wait for the model's thread to let go of the
+    interpreter, which costs a busy server more than all else about a line."""
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+
+    def add(self, fields: Mapping[str, Any]) -> None:
+        """On the event loop's thread."""
+        if not LOGGER.isEnabledFor(logging.INFO):
+            return
+        if not self._lines:
+            asyncio.get_running_loop().call_later(_LATER, self.flush)
+        now = datetime.now(UTC).isoformat(timespec="milliseconds")
+        self._lines.append(json.dumps({"time": now, "level": "info", "message": "request", **fields}))
+
+    def flush(self) -> None:
+        """Write what is there."""
+        lines, self._lines = self._lines, []
+        if lines:
+            sys.stderr.write("\n".join(lines) + "\n")
+            sys.stderr.flush()
+
+
+requests = RequestLines()
 
 
 def told(message: str, fields: Mapping[str, Any]) -> None:

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS")
 """What torch, ONNX Runtime and the tokenizers take their number of threads from."""
-_SWITCH = 0.0005
-"""Seconds after which the model's thread lets the loop have the interpreter. By default it is ten times as long, and the loop,
+_SWITCH = 0.0002
+"""Seconds after which the model's thread lets the loop have the interpreter. By default it is 25 times as long, and the loop,
 which must ask for it anew after every read and write, could refuse a flood no faster than the model answers it."""
 _FILES_APART = 64
 """Of those the system lets a process open, so many are for other things than connections."""
@@ -44,6 +44,8 @@ def fit_threads(asked: int | None) -> int:
     count = asked or (min(int(given), most) if given.isdecimal() and int(given) else most)
     for name in _THREADS:
         os.environ[name] = str(count)
+    # One text's token ids are made where they are asked for: to hand them to another thread takes longer under load.
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(count)
     return count
@@ -88,7 +90,7 @@ def serve(
 ) -> None:
     """Answer requests until SIGTERM or SIGINT, then finish what is under way within `grace` seconds."""
     from adapler.serve.app import create_app
-    from adapler.serve.logs import to_standard_error, told
+    from adapler.serve.logs import requests, to_standard_error, told
     from adapler.serve.service import Service
 
     to_standard_error(texts=log_texts)
@@ -103,6 +105,7 @@ def serve(
     if key is None and not _is_local(host):
         told("anybody who reaches this address may ask: there is no API key", {"host": host})
     server.run(sockets=[bound])
+    requests.flush()
     ended = service.close(1.0)
     told("stopped", {"drained": ended})
     if not ended:  # a thread inside native code must not be there when the interpreter is taken down
