@@ -46,6 +46,41 @@ def families(records: Records) -> str:
     return "\n".join([*lines, "", f"Texts a second; {about}; reduced against full length; {conditions(first)}"])
 
 
+def backbone_runs(records: Records, timed: Records) -> str:
+    """Trained models on other backbones: score, and the clock of the point that they were trained at."""
+    if not records:
+        return MISSING
+    lines = [
+        "| backbone | task | train | metric | full | reduced | loss | FLOPs speedup | runtime | wall clock | of FLOPs saved |",
+        "|---|---|---:|---|---:|---:|---:|---:|---|---:|---:|",
+    ]
+    for record in records:
+        cells = [record["backbone"], record["task"], str(record["n_train"]), record["metric"]]
+        cells += [f"{100 * record['score_full']:.1f}", f"{100 * record['score']:.1f}", f"{record['loss_points']:+.1f}"]
+        cells += [f"{record['flops_speedup']:.2f}x"]
+        rows = [
+            row
+            for row in timed
+            if row.get("backbone") == record["backbone"] and row.get("batch") == "token budget" and row["method"] == "adapler"
+        ]
+        # Of the points that were timed, the one nearest to what the model does unasked.
+        nearest = {}
+        for row in rows:
+            here = abs(row["flops_speedup_executed"] - record["flops_speedup_executed"])
+            if row["variant"].partition(", ")[0] not in nearest or here < nearest[row["variant"].partition(", ")[0]][0]:
+                nearest[row["variant"].partition(", ")[0]] = (here, row)
+        for name, (_, row) in nearest.items():
+            wall, flops = row["wall_speedup"], row["flops_speedup_executed"]
+            lines.append(f"| {' | '.join([*cells, name, f'{wall:.2f}x', f'{wall / flops:.2f} of {flops:.2f}x'])} |")
+        if not nearest:
+            lines.append(f"| {' | '.join([*cells, '', '', ''])} |")
+    first = records[0]
+    about = (
+        "Loss against the fine-tuning the run started from; wall clock in batches of a token budget, against the same runtime"
+    )
+    return "\n".join([*lines, "", f"{about} at full length; {first['machine']}; {first['date']}."])
+
+
 def energy(records: Records) -> str:
     """Energy of a million texts, estimated from time."""
     if not records:

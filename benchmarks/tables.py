@@ -175,6 +175,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "study": lambda: study_tables.study(read("study-*.json"), "minilm"),
     "study-gte": lambda: study_tables.study(read("study-*.json"), "gte-small"),
     "datasets": lambda: study_tables.datasets(read("study-*.json")),
+    "backbone-runs": lambda: study_tables.backbone_runs(read("backbone-*.json"), read("bench-*.json")),
     "families": lambda: study_tables.families(read("families.json")),
     "energy": lambda: study_tables.energy(read("bench-ag_news.json")),
     "pilot": lambda: rationale_tables.pilot(read("rationale-*.json")),
