@@ -63,21 +63,17 @@ def backbone_runs(records: Records, timed: Records) -> str:
             for row in timed
             if row.get("backbone") == record["backbone"] and row.get("batch") == "token budget" and row["method"] == "adapler"
         ]
-        # Of the points that were timed, the one nearest to what the model does unasked.
-        nearest = {}
-        for row in rows:
-            here = abs(row["flops_speedup_executed"] - record["flops_speedup_executed"])
-            if row["variant"].partition(", ")[0] not in nearest or here < nearest[row["variant"].partition(", ")[0]][0]:
-                nearest[row["variant"].partition(", ")[0]] = (here, row)
-        for name, (_, row) in nearest.items():
+        families = list(dict.fromkeys(row["variant"].partition(", ")[0] for row in rows))
+        for name in families:
+            # Of the points that were timed, the one nearest to what the model does unasked.
+            own = [row for row in rows if row["variant"].partition(", ")[0] == name]
+            row = min(own, key=lambda row: abs(row["flops_speedup_executed"] - record["flops_speedup_executed"]))
             wall, flops = row["wall_speedup"], row["flops_speedup_executed"]
             lines.append(f"| {' | '.join([*cells, name, f'{wall:.2f}x', f'{wall / flops:.2f} of {flops:.2f}x'])} |")
-        if not nearest:
+        if not families:
             lines.append(f"| {' | '.join([*cells, '', '', ''])} |")
     first = records[0]
-    about = (
-        "Loss against the fine-tuning the run started from; wall clock in batches of a token budget, against the same runtime"
-    )
+    about = "Loss against the fine-tuning the run began with; wall clock in batches of a token budget, against the same runtime"
     return "\n".join([*lines, "", f"{about} at full length; {first['machine']}; {first['date']}."])
 
 
