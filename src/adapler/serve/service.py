@@ -32,7 +32,7 @@ _PATIENCE = 0.5
 """Share of the time a request has that it may have to wait for others; past it, it is refused at once."""
 _SHORT = 2000
 """Characters up to which token ids are made at once: to hand them to another thread would take longer."""
-_GIVE_BACK_TEXTS = 4096
+_GIVE_BACK_TEXTS = 1024
 
 
 @dataclass(frozen=True)
