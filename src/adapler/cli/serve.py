@@ -69,7 +69,7 @@ def serve(
 
     Environment variables of text-embeddings-inference (MAX_BATCH_TOKENS ...) are read where no option is given.
     """
-    from adapler.serve.run import check_extra, fit_threads, listen, read_key
+    from adapler.serve.run import apart, check_extra, fit_threads, listen, read_key
 
     check_extra()
     key = read_key(api_key_file)
@@ -93,5 +93,7 @@ def serve(
         from adapler.classifier import Classifier
         from adapler.serve.run import serve as run
 
-        classifier = Classifier.from_pretrained(folder, max_length=max_length, point=point, max_loss=max_loss, speedup=speedup)
+        classifier = apart(
+            lambda: Classifier.from_pretrained(folder, max_length=max_length, point=point, max_loss=max_loss, speedup=speedup)
+        )
         run(classifier, limits, bound, name=served_model_name or folder.path.name, key=key, grace=grace, log_texts=log_texts)
