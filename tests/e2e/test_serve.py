@@ -306,6 +306,7 @@ def test_a_failure_of_the_servers_own_has_the_same_form(classifier: Classifier, 
         monkeypatch.setattr(server.service.classifier, "wished", lambda **wishes: 1 / 0)
         reply = server.predict({"inputs": "a"})
         assert (reply.status, reply.content["error_type"]) == (500, "Internal")
+        assert b'adapler_request_failure_total{err="internal"} 1.0' in server.ask("GET", "/metrics").content
         monkeypatch.undo()
         assert server.predict({"inputs": "a"}).status == 200
 

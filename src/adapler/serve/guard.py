@@ -89,6 +89,7 @@ class Guard:
             self._metrics.dropped.inc()
         except Exception:
             if status == HUNG_UP:
+                self._metrics.failures.labels("internal").inc()
                 await refused(INTERNAL)(scope, receive, watched)
             LOGGER.exception("a request failed")
         finally:
