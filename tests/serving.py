@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from adapler.classifier import Classifier
+from adapler.points import Dial, Point
 from adapler.serve.app import create_app
 from adapler.serve.limits import Limits
 from adapler.serve.run import listen, make_server
@@ -20,6 +21,15 @@ from adapler.serve.service import Service
 
 SECONDS = 30.0  # what takes longer hangs
 JSON = {"content-type": "application/json"}
+
+
+def made_up_dial(*points: tuple[str, float, float, float]) -> Dial:
+    """Operating points that nobody measured: name, scale, loss, speedup."""
+    made = [
+        Point(name=name, scale=scale, score=0.9, loss_points=loss, flops_speedup=speedup, flops_speedup_executed=speedup)
+        for name, scale, loss, speedup in points
+    ]
+    return Dial(data="made up", n=10, metric="accuracy", reference="itself", reference_score=0.9, points=tuple(made))
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from adapler.classifier import Classifier
-from adapler.points import Dial, Point
 from benchmarks.browser import browsing, missing
 from benchmarks.serve_load import running, served
-from tests.serving import serving
+from tests.serving import made_up_dial, serving
 from tests.tiny import tiny_classifier, tiny_texts
 
 if (lacking := missing()) is not None:
@@ -33,20 +32,7 @@ LONG = " ".join(tiny_texts(12, seed=3))
 Open = Callable[..., "Page"]
 
 
-def point(name: str, scale: float, loss: float, speedup: float) -> Point:
-    return Point(
-        name=name, scale=scale, score=0.9, loss_points=loss, flops_speedup=speedup, flops_speedup_executed=speedup
-    )  # fmt: skip
-
-
-DIAL = Dial(
-    data="made up",
-    n=10,
-    metric="accuracy",
-    reference="itself",
-    reference_score=0.9,
-    points=(point("1.3x", 0.5, 0.0, 1.3), point("2.0x", 1.0, 0.25, 2.0), point("3.0x", 1.6, 2.0, 3.0)),
-)
+DIAL = made_up_dial(("1.3x", 0.5, 0.0, 1.3), ("2.0x", 1.0, 0.25, 2.0), ("3.0x", 1.6, 2.0, 3.0))
 
 
 def dialled() -> Classifier:

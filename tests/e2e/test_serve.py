@@ -14,13 +14,12 @@ import pytest
 
 from adapler.classifier import Classifier
 from adapler.export.write import export
-from adapler.points import Dial, Point
 from adapler.serve.limits import Limits
 from adapler.serve.schema import EMPTY
 from adapler.serve.service import Service
 from adapler.serve.ui import document
 from tests.contract.exports import checkpoint_of
-from tests.serving import JSON, Served, serving, slowed
+from tests.serving import JSON, Served, made_up_dial, serving, slowed
 from tests.tiny import tiny_bert, tiny_classifier, tiny_texts, tiny_tokenizer
 
 TEXTS = [*tiny_texts(60, seed=5), "unbelievably — naïve 数据", "the movie " * 400]
@@ -28,20 +27,7 @@ PAIRS = list(zip(tiny_texts(8, seed=1), tiny_texts(8, seed=2), strict=True))
 LONG = "good film " * 600
 
 
-def point(name: str, scale: float, loss: float, speedup: float) -> Point:
-    return Point(
-        name=name, scale=scale, score=0.9, loss_points=loss, flops_speedup=speedup, flops_speedup_executed=speedup
-    )  # fmt: skip
-
-
-DIAL = Dial(
-    data="made up",
-    n=10,
-    metric="accuracy",
-    reference="itself",
-    reference_score=0.9,
-    points=(point("full", 0.0, 0.0, 1.0), point("half", 0.5, 0.2, 1.5), point("double", 2.0, 2.0, 3.0)),
-)
+DIAL = made_up_dial(("full", 0.0, 0.0, 1.0), ("half", 0.5, 0.2, 1.5), ("double", 2.0, 2.0, 3.0))
 POINTS = ("full", "half", "double", "trained", None)
 
 
