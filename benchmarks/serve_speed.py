@@ -67,7 +67,7 @@ def main(
         faster = statistics.median(rates[SERVED if name == PLAIN else name.removesuffix(", full length"), each])
         value, spread = statistics.median(found), max(found) - min(found)
         records.append(_record(shared, name, value, spread, "texts/s", faster / value))
-        records[-1].batch = f"{each} texts a request"
+        records[-1].batch = f"{each} texts a request" if each > 1 else "one text a request"
     records += overhead(shared, ours, model, max_loss, texts, 20 if quick else 1000)
     records += sizing(shared, ours, model, texts, seconds, clients[1], LENGTHS[:1] if quick else LENGTHS)
     for record in records:
@@ -151,11 +151,12 @@ def sizing(
     lengths: Sequence[int],
 ) -> list[Record]:
     """Requests a second by length of text, for one core."""
-    tokenizer = Classifier.from_pretrained(model).tokenizer
+    classifier = Classifier.from_pretrained(model)
+    encoder = TextEncoder(classifier.tokenizer, classifier.max_length)
     records = []
     with running([*command, "--threads", "1"]) as server:
-        for tokens in lengths:
-            some = texts_of_length(texts, TextEncoder(tokenizer, 512), tokens, 32)
+        for tokens in (length for length in lengths if length <= classifier.max_length):  # more would not be read
+            some = texts_of_length(texts, encoder, tokens, 32)
             asked = [request({"inputs": text}) for text in some]
             best = max(run(closed_loop(server.port, asked, count, seconds)).rate for count in clients)
             record = _record(shared, f"one core, {tokens} tokens", best, None, "requests/s")

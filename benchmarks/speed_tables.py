@@ -67,8 +67,8 @@ def headline(records: Records) -> str:
     heads = [f"{rows[0]['task']}, {rows[0]['backbone']}" for rows in tasks]
     lines = [f"| texts/s | {' | '.join(heads)} |", "|---|" + "---:|" * len(tasks)]
     lines += [f"| {name} | {' | '.join(column.get(name, '') for column in columns)} |" for name in names]
-    about = "; ".join(f"{head}: {conditions(rows[0], SOFTWARE)}" for head, rows in zip(heads, tasks, strict=True))
-    return "\n".join([*lines, "", f"In brackets: against transformers, sorted by length. {about}"])
+    about = [f"{head}: {conditions(rows[0], SOFTWARE)}" for head, rows in zip(heads, tasks, strict=True)]
+    return "\n".join([*lines, "", " ".join(["In brackets: against transformers, sorted by length.", *about])])
 
 
 def _headline_of(rows: Records) -> dict[str, str]:
@@ -153,7 +153,7 @@ def serve(records: Records) -> str:
     lines = ["| | value | unit | reduced against it |", "|---|---:|---|---:|"]
     for row in rows:
         name = ", ".join(part for part in (row["variant"], row.get("batch")) if part)
-        lines.append(f"| {name} | {row['value']:.3g} | {row['unit']} | {_times(row.get('wall_speedup'))} |")
+        lines.append(f"| {name} | {_figure(row['value'])} | {row['unit']} | {_times(row.get('wall_speedup'))} |")
     return "\n".join([*lines, "", f"{rows[0].get('task', 'made-up texts')}; {_where(rows[0])}"])
 
 
@@ -180,6 +180,11 @@ def _by_task(records: Records) -> list[Records]:
 
 def _named(rows: Records, variant: str) -> dict[str, Any] | None:
     return next((row for row in rows if row["variant"] == variant), None)
+
+
+def _figure(value: float) -> str:
+    """Three digits that count, none of them in a power of ten."""
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _times(value: float | None) -> str:
