@@ -18,7 +18,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from adapler.bench.run import BUDGET
+from adapler.bench.contenders import BUDGET
 from adapler.classifier import Classifier
 from adapler.config import build_config
 from adapler.data.load import read_split

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from adapler import checkpoint
 from adapler.backbones.bert import Bert
-from adapler.bench import run as bench_run
+from adapler.bench.run import built, own_makers
 from adapler.classifier import Classifier
 from adapler.cli import app
 from adapler.engine import Want, encode, model_cost
@@ -149,7 +149,8 @@ def test_a_method_without_an_onnx_form_is_timed_in_torch_alone(tmp_path: Path) -
     Classifier(TorchPacked(backbone, reducer), tiny_tokenizer(), max_length=64).save_pretrained(tmp_path / "model")
     folder = check_folder(tmp_path / "model")
     said: list[str] = []
-    found = bench_run._own(folder, checkpoint.load(folder), tmp_path, 1, [], said.append)
+    makers = own_makers(folder, checkpoint.load(folder), tmp_path, 1, [])
+    found = built(makers, list(makers), said.append)
     assert list(found) == ["torch"] and any("no ONNX form" in line for line in said)
 
 

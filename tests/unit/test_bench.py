@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from adapler import checkpoint
 from adapler.bench import peers
 from adapler.bench.ceiling import gemm_ceiling, layer_shapes
-from adapler.bench.run import PADDED, worth_timing
+from adapler.bench.contenders import PADDED, worth_timing
 from adapler.bench.singles import GROUPS, deciles, long_ones
 from adapler.cli import app
 from adapler.data.text import EncodedText

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from adapler.bench.run import BUDGET
+from adapler.bench.contenders import BUDGET
 from adapler.records import Record
 from adapler.report.page import Chart, template, write_page
 from adapler.report.svg import LETTER, Axis, drawing, round_ticks, words

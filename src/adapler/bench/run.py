@@ -2,54 +2,39 @@
 
 from __future__ import annotations
 
-import contextlib
-import math
+import importlib.util
 import statistics
 import tempfile
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from adapler import checkpoint
 from adapler.bench import peers
 from adapler.bench.ceiling import gemm_ceiling, layer_shapes
+from adapler.bench.contenders import OWN, Contender, chosen, held_against, of_own, of_peer, trained, worth_timing
 from adapler.bench.singles import singles_by_length
 from adapler.classifier import Classifier
 from adapler.data.text import EncodedText, Text, TextEncoder
-from adapler.errors import BadInput, BadModel
+from adapler.errors import BadModel
 from adapler.evaluation.outcome import run as outcome_of
 from adapler.export import EXPORTS
 from adapler.export.write import export
 from adapler.folder import Folder, report_beside
-from adapler.points import Dial, Operating, Point
+from adapler.points import Dial
 from adapler.records import Record
 from adapler.runtimes import RUNTIMES
 from adapler.timing import Timing, race
 
-PADDED = "transformers, padded 32"
-OWN = "torch, full"
-BUDGET = "token budget"
 SETTLE = 0.1
 MOST_ROUNDS = 15
 
-
-@dataclass(frozen=True)
-class Contender:
-    """Something that classifies texts."""
-
-    name: str
-    family: str
-    """What it is one of: all of a family are held against its full length."""
-    runtime: str
-    method: str
-    batch: str
-    run: Callable[[], object]
-    count: int
-    """Texts it does in one go."""
-    point: str | None = None
-    flops_speedup_executed: float | None = None
+Makers = Mapping[str, Callable[[], Any]]
+"""By family, what builds it."""
 
 
 def bench(
@@ -73,6 +58,7 @@ def bench(
     """
     if folder.reduction is None or folder.reduction.dial is None:
         raise BadModel(f"{folder.path} has no operating points to time; measure them: adapler dial MODEL --data DEV")
+    dial = folder.reduction.dial
     threads = torch.get_num_threads()
     torch.set_flush_denormal(True)
     opened = checkpoint.load(folder)
@@ -80,22 +66,26 @@ def bench(
     encoded = encoder(list(texts))
     shared = Record(kind="bench", task=task, backbone=_backbone(folder, opened), split=split, threads=threads)
     with tempfile.TemporaryDirectory() as scratch:
-        own = _own(folder, opened, Path(scratch), threads, encoder(list(calibrate)), say)
-        contenders = _contenders(folder, own, list(texts), encoded, Path(scratch), threads, singles, compiled, say)
+        others = peer_makers(opened, Path(scratch), threads, compiled)
+        own = own_makers(folder, opened, Path(scratch), threads, encoder(list(calibrate)))
+        few = texts[:singles]
+        contenders = [c for family in others for c in of_peer(family, texts, few)]
+        contenders += [c for family in own for c in of_own(family, dial, texts, few)]
         contenders = chosen(contenders, only)
+        made = built({**others, **own}, [c.family for c in contenders], say)
+        contenders = [c for c in contenders if c.family in made]
         say(f"{len(contenders)} contenders, {len(texts)} texts, {threads} threads")
-        share = 1.0 if only else 0.8
-        timings = race({c.name: c.run for c in contenders}, repeats=MOST_ROUNDS, seconds=share * seconds, settle=SETTLE)
-        runtimes = {family: classifier.runtime for family, classifier in own.items()}
-        trained = _trained(folder.reduction.dial)
-        alone = (
-            []
-            if only
-            else singles_by_length(shared, runtimes, encoded, trained.scale, each=singles // 8, seconds=0.2 * seconds)
-        )
+        work = {c.name: partial(c.work, made[c.family]) for c in contenders}
+        timings = race(work, repeats=MOST_ROUNDS, seconds=(1.0 if only else 0.8) * seconds, settle=SETTLE)
+        alone = []
+        if not only:
+            runtimes = {family: made[family].runtime for family in own if family in made}
+            scale = trained(dial).scale
+            alone = singles_by_length(shared, runtimes, encoded, scale, each=singles // 8, seconds=0.2 * seconds)
     tokenising = race({"tokenise": lambda: encoder(list(texts))}, repeats=5)["tokenise"].median / len(texts)
     ceiling = _ceiling_record(shared, opened, encoded, timings[OWN], tokenising)
-    return [*_records(shared, contenders, timings, tokenising), *alone, ceiling]
+    saved = _saved(opened, dial, encoded, contenders)
+    return [*_records(shared, contenders, timings, saved, tokenising), *alone, ceiling]
 
 
 def _backbone(folder: Folder, opened: checkpoint.Checkpoint) -> str:
@@ -105,165 +95,68 @@ def _backbone(folder: Folder, opened: checkpoint.Checkpoint) -> str:
     return Path(made_from).name if made_from else str(opened.backbone.model.config.model_type)
 
 
-def chosen(contenders: Sequence[Contender], only: Sequence[str]) -> list[Contender]:
-    """Those whose name holds one of `only`, and what they are held against; all where nothing is asked."""
-    wanted = {c.name for c in contenders if any(part in c.name for part in only)}
-    if only and not wanted:
-        raise BadInput(
-            f"no contender has {' or '.join(map(repr, only))} in its name; there are: " + "; ".join(c.name for c in contenders)
-        )
-    wanted |= {held_against(c) for c in contenders if c.name in wanted} | {PADDED, OWN}
-    return [c for c in contenders if not only or c.name in wanted]
-
-
-def held_against(contender: Contender) -> str:
-    """The name of who is timed beside it: the same runtime at full length in the same batches; a peer's is the padded one."""
-    if contender.point is None:
-        return PADDED
-    return f"{contender.family}, full" + ("" if contender.batch == BUDGET else f", {contender.batch}")
-
-
-def _contenders(
-    folder: Folder,
-    own: dict[str, Classifier],
-    texts: list[Text],
-    encoded: Sequence[EncodedText],
-    scratch: Path,
-    threads: int,
-    singles: int,
-    compiled: bool,
-    say: Callable[[str], None],
-) -> list[Contender]:
-    opened = checkpoint.load(folder)
-    assert folder.reduction is not None and folder.reduction.dial is not None
-    few = texts[:singles]
-    made = _peers(opened, scratch, threads, compiled, say)
-    found = []
-    for name, peer in made.items():
-        runtime = name.partition(" ")[0]
-        cells = {"padded 32": (texts, 32, False), "sorted 32": (texts, 32, True), "batch 1": (few, 1, False)}
-        for batch, (given, size, by_length) in cells.items():
-            work = _partial(peer.run, given, size, by_length)
-            found.append(Contender(f"{name}, {batch}", name, runtime, "full", batch, work, len(given)))
-    dial = folder.reduction.dial
-    saved = {
-        point.name: outcome_of(opened.backbone, opened.reducer, encoded, scale=point.scale).speedups.flops_speedup_executed
-        for point in worth_timing(dial)
-    }
-    for family, classifier in own.items():
-        found += _points(family, classifier, dial, saved, texts, few)
-    return found
-
-
-def _peers(
-    opened: checkpoint.Checkpoint, scratch: Path, threads: int, compiled: bool, say: Callable[[str], None]
-) -> dict[str, peers.Peer]:
+def peer_makers(opened: checkpoint.Checkpoint, scratch: Path, threads: int, compiled: bool) -> Makers:
+    """What people would use instead."""
     model, tokenizer, limit = opened.backbone.model, opened.tokenizer, opened.max_length
-    made = {"transformers": peers.in_transformers(model, tokenizer, limit)}
+    makers: dict[str, Callable[[], Any]] = {"transformers": lambda: peers.in_transformers(model, tokenizer, limit)}
     if compiled:
-        made["transformers compiled"] = peers.in_transformers(model, tokenizer, limit, compiled=True)
-    try:
-        for name, int8 in (("onnxruntime", False), ("onnxruntime int8", True)):
-            made[name] = peers.in_onnxruntime(model, tokenizer, limit, scratch, int8=int8, threads=threads)
-    except ImportError as error:
-        say(f"without ONNX Runtime ({error.name} is not installed: pip install 'adapler[onnx]')")
-    else:
-        with contextlib.suppress(ImportError):  # one more contender for those who have it
-            made["openvino"] = peers.in_openvino(model, tokenizer, limit, scratch, threads=threads)
-    return made
+        makers["transformers compiled"] = lambda: peers.in_transformers(model, tokenizer, limit, compiled=True)
+    for name, int8 in (("onnxruntime", False), ("onnxruntime int8", True)):
+        makers[name] = partial(peers.in_onnxruntime, model, tokenizer, limit, scratch, int8=int8, threads=threads)
+    if importlib.util.find_spec("openvino") is not None:  # one more for those who have it
+        makers["openvino"] = lambda: peers.in_openvino(model, tokenizer, limit, scratch, threads=threads)
+    return makers
 
 
-def _own(
-    folder: Folder,
-    opened: checkpoint.Checkpoint,
-    scratch: Path,
-    threads: int,
-    calibrate: Sequence[EncodedText],
-    say: Callable[[str], None],
-) -> dict[str, Classifier]:
-    made = {"torch": Classifier.from_pretrained(folder, point="trained")}
-    wanted: dict[str, tuple[str, Sequence[EncodedText] | None]] = {name: (name, None) for name in EXPORTS}
+def own_makers(
+    folder: Folder, opened: checkpoint.Checkpoint, scratch: Path, threads: int, calibrate: Sequence[EncodedText]
+) -> Makers:
+    """This project's runtimes."""
+
+    def exported(family: str, name: str, seen: Sequence[EncodedText] | None) -> Classifier:
+        export(opened, scratch / family, to=name, texts=seen)
+        runtime = RUNTIMES[name].open(scratch / family, threads=threads)
+        return Classifier(runtime, opened.tokenizer, max_length=opened.max_length)
+
+    makers: dict[str, Callable[[], Any]] = {"torch": lambda: Classifier.from_pretrained(folder, point="trained")}
+    makers |= {name: partial(exported, name, name, None) for name in EXPORTS}
     if calibrate:
-        wanted["onnx-int8 calibrated"] = ("onnx-int8", calibrate)
-    for family, (name, seen) in wanted.items():
+        makers["onnx-int8 calibrated"] = partial(exported, "onnx-int8 calibrated", "onnx-int8", calibrate)
+    return makers
+
+
+def built(makers: Makers, families: Sequence[str], say: Callable[[str], None]) -> dict[str, Any]:
+    """Each of these families once; those that cannot be built here are said and left out."""
+    made = {}
+    for family in dict.fromkeys(families):
         try:
-            export(opened, scratch / family, to=name, texts=seen)
-            runtime = RUNTIMES[name].open(scratch / family, threads=threads)
-            made[family] = Classifier(runtime, opened.tokenizer, max_length=opened.max_length)
+            made[family] = makers[family]()
         except ImportError as error:
             say(f"without {family} ({error.name} is not installed: pip install 'adapler[onnx]')")
-        except BadModel as error:  # a method or family that has no such form
+        except BadModel as error:  # a method or a backbone that has no such form
             say(f"without {family}: {error}")
     return made
 
 
-def _points(
-    family: str, classifier: Classifier, dial: Dial, saved: dict[str, float], texts: list[Text], few: list[Text]
-) -> list[Contender]:
-    """Full length and the points people would choose, under the token budget; the trained one in small batches too.
-
-    `saved` are the FLOPs speedups as executed, by point, on these texts.
-    """
-    found = []
-    scales = {"full": 0.0} | {point.name: point.scale for point in worth_timing(dial)}
-    for name, scale in scales.items():
-        for batch, given, size in (
-            (BUDGET, texts, len(texts)),
-            ("batch 32", texts, 32),
-            ("batch 8", few, 8),
-            ("batch 1", few, 1),
-        ):
-            if batch != BUDGET and name not in ("full", _trained(dial).name):
-                continue
-            found.append(
-                Contender(
-                    name=f"{family}, {name}" + ("" if batch == BUDGET else f", {batch}"),
-                    family=family,
-                    runtime=classifier.runtime.name,
-                    method="adapler" if scale else "full",
-                    batch=batch,
-                    run=_ours(classifier, scale, given, size),
-                    count=len(given),
-                    point=name,
-                    flops_speedup_executed=saved.get(name, 1.0),
-                )
-            )
-    return found
+def _saved(
+    opened: checkpoint.Checkpoint, dial: Dial, encoded: Sequence[EncodedText], contenders: Sequence[Contender]
+) -> dict[str, float]:
+    """FLOPs speedups as executed on these texts, by point."""
+    timed = {contender.point for contender in contenders}
+    return {
+        point.name: outcome_of(opened.backbone, opened.reducer, encoded, scale=point.scale).speedups.flops_speedup_executed
+        for point in worth_timing(dial)
+        if point.name in timed
+    }
 
 
-def _trained(dial: Dial) -> Point:
-    """The point nearest to how the model left training."""
-    return min(worth_timing(dial), key=lambda point: abs(point.scale - 1))
-
-
-def worth_timing(dial: Dial) -> list[Point]:
-    """The careful, the trained, the fast and the fastest point that removes something, and the one half-way between the last
-    two; each once, slowest first."""
-    plain = [point for point in dial.points if point.scale and point.escalate is None]
-    if not plain:
-        raise BadModel("no operating point of the model removes anything, so there is nothing to time")
-    named = [point for point in dial.aliases.values() if point in plain]
-    trained, fastest = min(plain, key=lambda point: abs(point.scale - 1)), max(plain, key=lambda point: point.flops_speedup)
-    middle = math.sqrt(trained.flops_speedup * fastest.flops_speedup)
-    between = min(plain, key=lambda point: abs(math.log(point.flops_speedup / middle)))
-    wanted = [*named, trained, between, fastest]
-    return sorted({point.name: point for point in wanted}.values(), key=lambda point: point.flops_speedup)
-
-
-def _ours(classifier: Classifier, scale: float, texts: list[Text], size: int) -> Callable[[], object]:
-    def run() -> None:
-        for first in range(0, len(texts), size):
-            classifier.operating = Operating(scale)
-            classifier(texts[first : first + size])
-
-    return run
-
-
-def _partial(run: Callable[..., object], texts: list[Text], batch: int, by_length: bool) -> Callable[[], object]:
-    return lambda: run(texts, batch, by_length=by_length)
-
-
-def _records(shared: Record, contenders: Sequence[Contender], timings: dict[str, Timing], tokenising: float) -> list[Record]:
+def _records(
+    shared: Record,
+    contenders: Sequence[Contender],
+    timings: Mapping[str, Timing],
+    saved: Mapping[str, float],
+    tokenising: float,
+) -> list[Record]:
     records = []
     for contender in contenders:
         timing = timings[contender.name]
@@ -290,7 +183,7 @@ def _records(shared: Record, contenders: Sequence[Contender], timings: dict[str,
                 spread=max(rates) - min(rates),
                 repeats=len(rates),
                 batch=contender.batch,
-                flops_speedup_executed=contender.flops_speedup_executed,
+                flops_speedup_executed=None if contender.point is None else saved.get(contender.point, 1.0),
                 wall_speedup=None if ratios is None else statistics.median(ratios),
                 wall_vs=None if other is None else other.name,
                 config={"texts_per_second_without_tokenising": 1 / max(timing.median / contender.count - tokenising, 1e-9)},
