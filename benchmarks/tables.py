@@ -14,7 +14,7 @@ from pathlib import Path
 
 from adapler.config import Settings, TrainConfig
 from benchmarks import rationale_tables, scale_tables, speed_tables, study_tables
-from benchmarks.measured import MISSING, conditions, read
+from benchmarks.measured import MISSING, Records, conditions, read
 
 ROOT = Path(__file__).parents[1]
 _BLOCK = re.compile(r"(?P<open><!-- table:(?P<name>[\w-]+) -->\n).*?(?P<close><!-- end -->)", re.DOTALL)
@@ -86,35 +86,45 @@ def training() -> str:
     return "\n".join([*lines, "", f"{records[0]['backbone']}; test split; {records[0]['machine']}; {records[0]['date']}."])
 
 
-VARIANT_SPEEDS = (1.25, 1.5, 1.75, 2.0, 2.5, 3.0)
+SPEEDS = (1.25, 1.5, 2.0, 3.0, 4.0, 6.0)
 
 
-def variants() -> str:
+def variants(what: str = "variants") -> str:
     """Phase 3 in several ways from one fine-tuned model: score on test at equal speed, read off between measured points."""
-    records = read("curve-variants-*.json")
-    if not records:
-        return MISSING
-    head = " | ".join(f"{speed:g}x" for speed in VARIANT_SPEEDS)
-    lines = [f"| phase 3 follows | nothing removed | {head} |", "|---|---:|" + "---:|" * len(VARIANT_SPEEDS)]
-    for name in dict.fromkeys(record["variant"] for record in records):
-        rows = sorted(
-            (r["flops_speedup"], 100 * r["score"]) for r in records if r["variant"] == name and r["point"] != "scale 0"
-        )
-        whole = next(100 * r["score"] for r in records if r["variant"] == name and r["point"] == "scale 0")
-        cells = [f"{_between(rows, speed):.1f}" for speed in VARIANT_SPEEDS]
-        lines.append(f"| {name} | {whole:.1f} | {' | '.join(cells)} |")
+    tasks: dict[str, Records] = {}
+    for record in read(f"curve-{what}-*.json"):
+        tasks.setdefault(record["task"], []).append(record)
+    return "\n\n".join(_variants_of(records) for records in tasks.values()) or MISSING
+
+
+def _variants_of(records: Records) -> str:
+    curves: dict[str, list[tuple[float, float]]] = {}
+    whole: dict[str, float] = {}
+    for record in records:
+        if record["point"] == "scale 0":
+            whole[record["variant"]] = 100 * record["score"]
+        else:
+            curves.setdefault(record["variant"], []).append((record["flops_speedup"], 100 * record["score"]))
+    most = max(speed for curve in curves.values() for speed, _ in curve)
+    speeds = [speed for speed in SPEEDS if speed <= most]
+    head = " | ".join(f"{speed:g}x" for speed in speeds)
+    lines = [f"| {records[0]['task']} | nothing removed | {head} |", "|---|---:|" + "---:|" * len(speeds)]
+    for name, curve in curves.items():
+        cells = [_between(sorted(curve), speed) for speed in speeds]
+        lines.append(f"| {name} | {whole[name]:.1f} | {' | '.join(cells)} |")
     first = records[0]
-    about = f"{first['task']}, {first['n_train']} examples, seed {first['seed']}, {first['metric']} on {first['n']} test texts"
+    about = f"{first['n_train']} examples, seed {first['seed']}, {first['metric']} on {first['n']} test texts"
     return "\n".join([*lines, "", f"{first['backbone']}; {about}; one run each; {conditions(first)}"])
 
 
-def _between(rows: list[tuple[float, float]], speed: float) -> float:
-    """Score at a speed, straight between its neighbours."""
-    slower = max((row for row in rows if row[0] <= speed), default=rows[0])
-    faster = min((row for row in rows if row[0] >= speed), default=rows[-1])
-    if faster[0] == slower[0]:
-        return slower[1]
-    return slower[1] + (faster[1] - slower[1]) * (speed - slower[0]) / (faster[0] - slower[0])
+def _between(curve: list[tuple[float, float]], speed: float) -> str:
+    """Score at a speed, straight between its neighbours; nothing beyond what was measured."""
+    slower = max((row for row in curve if row[0] <= speed), default=None)
+    faster = min((row for row in curve if row[0] >= speed), default=None)
+    if slower is None or faster is None:
+        return ""
+    share = 0.0 if faster[0] == slower[0] else (speed - slower[0]) / (faster[0] - slower[0])
+    return f"{slower[1] + share * (faster[1] - slower[1]):.1f}"
 
 
 def training_speed() -> str:
@@ -171,6 +181,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "training": training,
     "training-speed": training_speed,
     "variants": variants,
+    "ablations": lambda: variants("ablations"),
     "settings": settings,
     "study": lambda: study_tables.study(read("study-*.json"), "minilm"),
     "study-gte": lambda: study_tables.study(read("study-*.json"), "gte-small"),
