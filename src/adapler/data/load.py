@@ -22,6 +22,8 @@ from adapler.problems import METRICS_OF, REGRESSION, SINGLE, Problem
 SPLITS = {"train": ("train",), "dev": ("dev", "validation", "valid", "val"), "test": ("test",)}
 DEFAULT_MAX_LENGTH = 128
 _IMBALANCE = 10
+_UNLABELLED = -1
+"""How the hub marks the test splits of benchmarks that keep their labels to themselves."""
 
 
 @dataclass(frozen=True)
@@ -155,7 +157,12 @@ def _hub_readers(settings: DataSettings, task: Task | None) -> dict[str, Callabl
         raise MissingExtra(
             f"{settings.source!r} is no file or folder here; hub datasets need: pip install 'adapler[hub]'"
         ) from error
-    name, configuration = task.hub if task else (settings.source, None)
+    if task is not None and task.hub is None:
+        raise BadInput(
+            f"{task.name} has no labelled texts on the hub, only what they are made from; give a folder of splits with the "
+            f"columns {task.text!r} and {settings.label!r}"
+        )
+    name, configuration = task.hub if task and task.hub else (settings.source, None)
     try:
         loaded = datasets.load_dataset(name, configuration, download_config=datasets.DownloadConfig(max_retries=1))
     except Exception as error:  # the library raises what its network stack raises
@@ -174,16 +181,25 @@ def _hub_readers(settings: DataSettings, task: Task | None) -> dict[str, Callabl
                 raise BadInput(f"{name} {split}: no column {column!r}; there are: {', '.join(table.column_names)}")
         feature = table.features[settings.label]
         for number, row in enumerate(table, start=1):
-            label = row[settings.label]
-            if label == -1:  # how the hub marks an unlabelled test split
-                return
+            place, label = f"{name} {split} row {number}", row[settings.label]
+            if label == _UNLABELLED and hasattr(feature, "int2str"):
+                raise BadInput(f"{place}: column {settings.label!r} holds {label}, the hub's mark of a text without a label")
+            for column in filter(None, (text, pair)):
+                if not isinstance(row[column], str):
+                    raise BadInput(f"{place}: column {column!r} holds {row[column]!r}, expected a string")
             named = feature.int2str(label) if hasattr(feature, "int2str") else label
-            yield f"{name} {split} row {number}", (row[text], row[pair]) if pair else row[text], named
+            if not is_label(named, settings.problem):
+                raise BadInput(f"{place}: column {settings.label!r} holds {named!r}, expected a label")
+            yield place, (row[text], row[pair]) if pair else row[text], named
+
+    def labelled(split: str) -> bool:
+        table = loaded[split]
+        return settings.label not in table.column_names or any(label != _UNLABELLED for label in table[settings.label])
 
     readers: dict[str, Callable[[], Iterable[Labelled]]] = {}
     for split, names in SPLITS.items():
         for candidate in (*names, *(f"{name}_matched" for name in names)):
-            if candidate in loaded:
+            if candidate in loaded and labelled(candidate):
                 readers.setdefault(split, lambda candidate=candidate: rows(candidate))  # type: ignore[misc]
     return readers
 

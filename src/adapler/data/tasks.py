@@ -8,10 +8,11 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Task:
-    """One dataset. `hub` is its id (and configuration) on the Hugging Face hub; a local folder of splits works as well."""
+    """One dataset. `hub` is its id (and configuration) on the Hugging Face hub, where it is there as labelled texts; a local
+    folder of splits works as well."""
 
     name: str
-    hub: tuple[str, str | None]
+    hub: tuple[str, str | None] | None
     text: str
     pair: str | None = None
     label: str = "label"
@@ -66,7 +67,7 @@ TASKS: dict[str, Task] = {
              paper=_paper(5e-3, 5e-4, 10)),
         Task("imdb", ("stanfordnlp/imdb", None), "text", labels=("neg", "pos"), max_length=512,
              paper=_paper(5e-3, 5e-4, 10, batch=16)),
-        Task("hatexplain", ("Hate-speech-CNERG/hatexplain", None), "text", labels=("hatespeech", "normal", "offensive"),
+        Task("hatexplain", None, "text", labels=("hatespeech", "normal", "offensive"),
              max_length=72, paper=_paper(5e-2, 2e-2, 50, lr=3e-5)),
         Task("mrpc", ("nyu-mll/glue", "mrpc"), "sentence1", "sentence2", labels=("not_equivalent", "equivalent"), metric="f1",
              paper=_paper(3e-2, 5e-2, 3, reduce_epochs=10)),
