@@ -24,7 +24,6 @@ from adapler import checkpoint
 from adapler.config import TrainConfig, build_config
 from adapler.data.load import read_split
 from adapler.data.text import TextEncoder
-from adapler.dial import GRID
 from adapler.evaluation.metrics import score
 from adapler.evaluation.outcome import run
 from adapler.records import Record, write_records
@@ -92,10 +91,11 @@ def main(
 def _curve(name: str, config: TrainConfig, folder: Path, report: dict[str, Any]) -> list[Record]:
     """The variant at every scale, as its thresholds left training."""
     opened = checkpoint.load(folder)
+    assert opened.reducer is not None
     test, metric = read_split(config.data, "test", opened.backbone.labels)
     texts = TextEncoder(opened.tokenizer, opened.max_length)(test.texts)
     made = []
-    for scale in GRID:
+    for scale in opened.reducer.scales:
         relative = scale / report["kept_scale"]
         outcome = run(opened.backbone, opened.reducer if scale else None, texts, scale=relative or None)
         made.append(

@@ -26,9 +26,6 @@ from adapler.methods.base import Reducer
 from adapler.points import Dial, Point, front, point_name
 from adapler.problems import SINGLE, Label
 
-GRID = (0.0, 0.25, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0)
-"""Scales of all thresholds that are tried. Trained thresholds lie in [0.01, 1]; a scaled one may exceed 1."""
-
 
 def measure(
     backbone: Backbone,
@@ -39,23 +36,24 @@ def measure(
     *,
     data: str,
     reference: tuple[str, float] | None = None,
-    grid: Sequence[float] = GRID,
+    grid: Sequence[float] | None = None,
     escalate: Sequence[float] = (),
     advance: Callable[[float], None] = lambda share: None,
 ) -> tuple[Dial, list[Point]]:
     """The model's dial, which is the front of what was measured, and everything that was measured.
 
     `reference` names the model that losses are counted from and gives its score on these texts; without one it is this
-    model with nothing removed. `escalate` are probabilities below which an answer is given again at the careful point;
-    each is measured with every point faster than that. The careful end is measured like any other: a model trained to
-    remove may be worse without.
+    model with nothing removed. `grid` are the scales that are tried, by default the method's own. `escalate` are
+    probabilities below which an answer is given again at the careful point; each is measured with every point faster than
+    that. The careful end is measured like any other: a model trained to remove may be worse without.
     """
     if escalate and backbone.problem != SINGLE:
         raise BadConfig(f"only an answer of one label can be unsure, this is a {backbone.problem} model; leave out escalate")
     outcomes: dict[float, Outcome] = {}
-    for scale in sorted({0.0, *grid}):
+    scales = sorted({0.0, *(reducer.scales if grid is None else grid)})
+    for scale in scales:
         outcomes[scale] = run(backbone, reducer if scale else None, texts, scale=scale or None)
-        advance(1 / len({0.0, *grid}))
+        advance(1 / len(scales))
     reached = {scale: score(metric, labels, outcome.predictions) for scale, outcome in outcomes.items()}
     name, whole = reference or ("this model at full length", reached[0.0])
     points: list[Point] = []

@@ -24,10 +24,10 @@ class Point(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     name: str = Field(min_length=1, max_length=40)
-    scale: float = Field(ge=0, le=100)
+    scale: float = Field(ge=0, le=1e9)
     escalate: float | None = Field(None, ge=0, le=1)
     """Answers less sure than this are given again, at the scale `careful`."""
-    careful: float | None = Field(None, ge=0, le=100)
+    careful: float | None = Field(None, ge=0, le=1e9)
     score: float = Field(ge=-1, le=1)
     loss_points: float
     """Points below the reference score; negative where it is above."""

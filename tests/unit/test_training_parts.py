@@ -18,11 +18,12 @@ from adapler.data.tasks import TASKS
 from adapler.errors import BadConfig, BadInput
 from adapler.evaluation.evaluate import evaluate, paired_bootstrap
 from adapler.evaluation.metrics import class_weights, score
-from adapler.training.reduce import predictor_rate, steered_phi, threshold_memory, threshold_rate
+from adapler.training.reduce import predictor_rate, threshold_memory, threshold_rate
 from adapler.training.schedule import lambda_of_epoch
 from adapler.training.selection import Point, Selection, choose_point
 from adapler.training.session import Session
 from adapler.training.snapshot import Snapshots
+from adapler.training.steering import steered
 from tests.tiny import tiny_classifier, tiny_texts
 
 
@@ -99,10 +100,10 @@ def test_epochs_and_seeds_differ_in_order() -> None:
 
 
 def test_steering_pays_for_tokens_once_the_target_is_passed() -> None:
-    assert steered_phi(0.02, target=3, speedup=1) == 0.02
-    assert steered_phi(0.02, target=3, speedup=3) == 0
-    assert steered_phi(0.02, target=3, speedup=9) == -0.02
-    assert 0 < steered_phi(0.02, target=3, speedup=2.9) < 0.02
+    assert steered(0.02, target=3, speedup=1) == 0.02
+    assert steered(0.02, target=3, speedup=3) == 0
+    assert steered(0.02, target=3, speedup=9) == -0.02
+    assert 0 < steered(0.02, target=3, speedup=2.9) < 0.02
 
 
 def test_rates_reach_the_papers_at_the_papers_length() -> None:

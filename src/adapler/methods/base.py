@@ -11,12 +11,18 @@ from adapler.backbones.base import Backbone
 from adapler.methods.settings import MethodSettings
 from adapler.tokens import Decision, Tokens
 
+GRID = (0.0, 0.25, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0)
+
 
 class Reducer(nn.Module, ABC):
     """A method with its weights. Owns the one statement of its rule; layouts carry the decision out."""
 
     name: ClassVar[str]
     settings: MethodSettings
+    scales: ClassVar[tuple[float, ...]] = GRID
+    """Scales of all thresholds that are worth trying; at 0 nothing leaves, at 1 as much as was learnt."""
+    farthest: ClassVar[float] = 1.5
+    """Up to which of them a finished model may be moved: farther it was not trained for."""
     wants_received: bool = False
     """Whether decisions after attention need the attention each token received."""
     attention_dropout: bool = True

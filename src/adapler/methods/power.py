@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from adapler.backbones.base import Backbone
-from adapler.methods.base import Reducer
+from adapler.methods.base import GRID, Reducer
 from adapler.methods.settings import PowerSettings
 from adapler.tokens import Decision, Tokens
 
@@ -21,6 +21,8 @@ class Power(Reducer):
     vector; then, summed up, as the number of tokens that stay."""
 
     name: ClassVar[str] = "power"
+    scales = (*GRID, 2.5, 3.0, 4.0, 6.0, 8.0, 12.0)
+    farthest = 2.0
     wants_received = True
 
     def __init__(self, settings: PowerSettings, layers: int) -> None:
@@ -69,7 +71,7 @@ class Power(Reducer):
         return torch.minimum(length, self._wanted(length, layer, scale))
 
     def scale_range(self) -> tuple[float, float]:
-        return 0.1, float("inf")
+        return float(self._amounts().max()) / self.settings.ranks, float("inf")  # below, more than all would have to stay
 
     @torch.no_grad()
     def rescale(self, scale: float) -> None:

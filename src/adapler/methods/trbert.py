@@ -40,6 +40,8 @@ class TrBert(Reducer):
     """One policy a site. Protected tokens stay."""
 
     name: ClassVar[str] = "trbert"
+    scales = (0.0, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.2, 0.35, 0.6, 1.0, 1.7, 3.0, 5.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
+    farthest = 10.0
 
     def __init__(self, settings: TrBertSettings, hidden_size: int, layers: int) -> None:
         super().__init__()

@@ -151,7 +151,7 @@ def _kept(report: dict[str, Any]) -> str:
     if report["kept_epoch"] is None:
         return ""
     scale = report.get("kept_scale", 1.0)
-    scaled = "" if scale == 1 else f"; its thresholds (eta) were then multiplied by {scale:g}, chosen on dev"
+    scaled = "" if scale == 1 else f"; its thresholds (eta) were then multiplied by {scale:.3g}, chosen on dev"
     margin = "within" if report["within_margin"] else "not within"
     return (
         f"The model is that of epoch {report['kept_epoch'] + 1} of {epochs} of reduction, marked in the charts{scaled}. "
@@ -242,7 +242,7 @@ def _curve_chart(report: dict[str, Any]) -> Chart | None:
         Spot(
             row["flops_speedup"],
             100 * row["score"],
-            "this model" if row["scale"] == 1 else f"{row['scale']:g}",
+            "this model" if row["scale"] == 1 else f"{row['scale']:.3g}",
             "own" if row["scale"] == 1 else "point",
         )
         for row in rows

@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 
-from adapler.dial import GRID
 from adapler.errors import BadInput
 from adapler.evaluation.metrics import score
 from adapler.evaluation.outcome import run
@@ -53,7 +52,7 @@ def _curve(plan: Plan, cell: Cell, out: Path) -> list[Record]:
     texts, labels = test_texts(plan, cell, model, model.max_length)
     metric = read_json(cell_folder(out, cell) / CELL_FILE)["metric"]
     records = []
-    for scale in (1.0,) if cell.method in STATIC else tuple(scale for scale in GRID if scale):
+    for scale in (1.0,) if model.reducer is None else tuple(scale for scale in model.reducer.scales if scale):
         outcome = run(model.backbone, model.reducer, texts, scale=scale)
         records.append(
             Record(

@@ -29,7 +29,7 @@ from adapler.records import Record, write_records
 from adapler.study.places import CELL_FILE, PLAN_FILE, cell_done, cell_folder, record_file
 from adapler.study.plan import STATIC, Cell, Plan, cells
 from adapler.study.static import best_full_length
-from adapler.study.words import bag_of_words
+from adapler.study.words import bag_of_words, beginnings
 from adapler.training.borrow import same_finetuning
 from adapler.training.finish import read_json, write_json
 from adapler.training.run import train
@@ -59,9 +59,10 @@ def run_study(plan: Plan, out: Path, progress: Callable[[], AbstractContextManag
         for seed in plan.seeds:
             group = [cell for cell in cells(plan) if (cell.task, cell.seed) == (task, seed)]
             for method in dict.fromkeys(cell.method for cell in group):
-                if record_file(out, task, method, seed).exists():
-                    continue
                 own = [cell for cell in group if cell.method == method]
+                done = method == "words" or all(cell_done(out, cell) for cell in own)
+                if done and record_file(out, task, method, seed).exists():
+                    continue
                 if method == "words":
                     record = _words_record(plan, out, own[0])
                 else:
@@ -183,11 +184,15 @@ def _record(plan: Plan, out: Path, own: list[Cell]) -> Record:
 
 
 def _words_record(plan: Plan, out: Path, cell: Cell) -> Record:
-    """The bag of words on the same examples."""
+    """The bag of words on the same examples, of which it reads no more than the others."""
+    from transformers import AutoTokenizer
+
     train = load_dataset(cell.config.data, cell.seed)
     examples, metric = read_split(cell.config.data, "test", train.labels, train.problem)
     test = examples.only(range(min(len(examples), plan.test_limit or len(examples))))
-    reached = score(metric, test.labels, bag_of_words(train.train.texts, train.train.labels, test.texts))
+    tokenizer = AutoTokenizer.from_pretrained(model_folder(plan.model), local_files_only=True, trust_remote_code=False)
+    learnt, asked = (beginnings(texts, tokenizer, train.max_length) for texts in (train.train.texts, test.texts))
+    reached = score(metric, test.labels, bag_of_words(learnt, train.train.labels, asked))
     full = _full_score(out, cell)
     return Record(
         kind="study",
@@ -260,9 +265,16 @@ def _claim(plan: Plan, out: Path) -> None:
     file, resolved = out / PLAN_FILE, json.loads(plan.model_dump_json())
     if file.exists():
         before = read_json(file)
-        may_grow = {"tasks", "methods", "seeds", "knobs", "by_task", "by_method", "data", "distilled"}
-        changed = [key for key in resolved if key not in may_grow and before.get(key) != resolved[key]]
+        may_grow = {"tasks", "methods", "seeds", "knobs", "data", "distilled"}
+        changed = [key for key in resolved if key not in may_grow and not _continues(before.get(key), resolved[key], key)]
         if changed:
             raise BadConfig(f"{out} holds a study with other {', '.join(changed)}; choose another --out")
     out.mkdir(parents=True, exist_ok=True)
     write_json(file, resolved)
+
+
+def _continues(before: Any, now: Any, key: str) -> bool:
+    """Whether a part of a plan is as it was, but for settings of tasks and methods that had none."""
+    if key in ("by_task", "by_method"):
+        return all(now.get(name) == settings for name, settings in before.items())
+    return bool(before == now)

@@ -35,8 +35,6 @@ from adapler.training.setup import Prepared
 REPORT_FILE = REPORT_JSON
 REPORT_PAGE = "report.html"
 WORK = "work"
-FARTHEST = 1.5
-"""Scale of all thresholds up to which a finished model may be moved: farther it was not trained for."""
 EXAMPLES = 20
 
 
@@ -124,14 +122,13 @@ def _settle(
         data=f"{dataset.name}, dev",
         reference=("the full-length model it was made from", score_full),
     )
-    points = [
-        Point(point.scale, point.score, point.flops_speedup) for point in measured if low <= point.scale <= min(high, FARTHEST)
-    ]
+    high = min(high, reduced.reducer.farthest)
+    points = [Point(point.scale, point.score, point.flops_speedup) for point in measured if low <= point.scale <= high]
     chosen = choose_point(points, reduced.selection.threshold, config.steer.target_speedup)
     reduced.reducer.rescale(chosen.scale)
     curve = [
         {
-            "scale": round(point.scale / chosen.scale, 3),
+            "scale": round(point.scale / chosen.scale, 9),
             "score": point.score,
             "flops_speedup": point.flops_speedup,
             "flops_speedup_executed": point.flops_speedup_executed,

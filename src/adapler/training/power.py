@@ -16,6 +16,8 @@ from adapler.training.finetune import Finetune, autocast
 from adapler.training.recipes import Recipe, updates
 from adapler.training.reducing import Given, Reducing
 from adapler.training.snapshot import Snapshot
+from adapler.training.steering import scale_for
+from adapler.training.teacher import Teacher, teach
 
 SOFT = 1.0
 """There is no steepness here: any number asks the method for soft extraction."""
@@ -37,17 +39,22 @@ class PowerRecipe(Recipe):
         reducer = Power(settings, len(prepared.backbone.blocks)).to(prepared.backbone.model.device)
         session.processes.part_ways()
         search = Search(given, reducer, max(finetune.scores))
+        steer = given.config.steer
+        teacher = teach(prepared.backbone, prepared.train) if steer.distill > 0 or steer.hint > 0 else None
         if not self.passed(search.name, snapshot):
             session.run(search, snapshot)
-        retrain = Retrain(given, reducer, max(finetune.scores))
+            if steer.target_speedup is not None:
+                reducer.rescale(scale_for(prepared, reducer, steer.target_speedup))
+        retrain = Retrain(given, reducer, max(finetune.scores), teacher)
         session.run(retrain, snapshot)
         return retrain
 
 
 class _PowerPhase(Reducing):
-    """A phase of plain label loss."""
+    """A phase of label loss, in which a teacher may have a share."""
 
     reducer: Power
+    teacher: Teacher | None = None
 
     def __init__(self, given: Given, reducer: Power, best_finetuned: float) -> None:
         self.settings = given.config.power
@@ -71,8 +78,11 @@ class _PowerPhase(Reducing):
         for batch in filter(None, map(self.session.processes.own, batches)):
             with autocast(device, self.run_settings.precision):
                 tokens, _ = pack(backbone, [self.prepared.train[index] for index in batch], device)
-                logits, _ = encode(backbone, tokens, self.reducer, soft=soft)
-                part = label_loss(logits.float(), self.labels[batch], self.class_weights) * (len(batch) / count)
+                logits, trace = encode(backbone, tokens, self.reducer, soft=soft)
+                part = label_loss(logits.float(), self.labels[batch], self.class_weights)
+                if self.teacher is not None:
+                    part = self.teacher.share_of(part, batch, logits.float(), trace, self.given.config.steer)
+                part = part * (len(batch) / count)
             part.backward()
             loss += float(part.detach())
         return loss
@@ -119,6 +129,10 @@ class Retrain(_PowerPhase):
 
     name = "retrain"
 
+    def __init__(self, given: Given, reducer: Power, best_finetuned: float, teacher: Teacher | None) -> None:
+        super().__init__(given, reducer, best_finetuned)
+        self.teacher = teacher
+
     def step(self, batches: list[list[int]], epoch: int) -> float:
         loss = self.session.exchange(list(self.parameters.values()), self.gradients(batches, None))
         self.update(self.parameters.values())
@@ -128,4 +142,4 @@ class Retrain(_PowerPhase):
 
 def retention_rate(total: int) -> float:
     """Rate of the retention by which Adam's steps of a run add up to 1.5, so that what nothing holds reaches 0."""
-    return min(max(3.0 / total, 1e-4), 1e-2)
+    return min(max(3.0 / total, 1e-4), 3e-2)

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from adapler.engine import encode, pack
-from adapler.evaluation.outcome import run
 from adapler.methods.adapler import AdapLeR
 from adapler.methods.adapler_losses import Losses, objective
 from adapler.tokens import Trace
@@ -19,10 +18,8 @@ from adapler.training import optim
 from adapler.training.finetune import autocast
 from adapler.training.reducing import Given, Reducing
 from adapler.training.schedule import lambda_of_epoch
+from adapler.training.steering import EVERY, reached_speedup, steered
 from adapler.training.teacher import Teacher
-
-STEER_EVERY, STEER_TEXTS = 8, 96
-"""While steering: updates between two looks at the speedup really reached, and how many dev texts are looked at."""
 
 
 def threshold_rate(updates: int) -> float:
@@ -39,13 +36,6 @@ def threshold_memory(updates_per_epoch: int) -> float:
 def predictor_rate(updates: int, lr: float) -> float:
     """Rate of the predictors, which start from nothing: larger the fewer the updates, never below the network's own."""
     return min(max(0.75 / updates, lr), 2e-3)
-
-
-def steered_phi(phi: float, target: float, speedup: float) -> float:
-    """`phi` times how far, and on which side, a run is from its target: the whole of it a quarter below, its negative a
-    quarter above. A negative phi pays for tokens instead of charging them, so an overshoot is undone; a small positive one
-    could not, because past lambda 100 the label loss hardly reaches eta."""
-    return phi * min(max(math.log(target / speedup) / math.log(1.25), -1.0), 1.0)
 
 
 class Reduce(Reducing):
@@ -170,13 +160,6 @@ class Reduce(Reducing):
         return torch.empty(count, device=device).uniform_(math.log(low), math.log(high)).exp()
 
     def _steer(self) -> None:
-        """Every few updates, set phi by the speedup with real removal on a sample of dev (its labels are not looked at).
-
-        Training batches would mislead: their lengths may be others than the user's (phrases in train, sentences in dev).
-        """
-        if self.steer.target_speedup is None or self.updates % STEER_EVERY:
-            return
-        dev = self.prepared.dev
-        sample = dev[:: max(1, len(dev) // STEER_TEXTS)][:STEER_TEXTS]
-        reached = run(self.prepared.backbone, self.reducer, sample).speedups.flops_speedup
-        self.phi = steered_phi(self.settings.phi, self.steer.target_speedup, reached)
+        """Every few updates, set phi by how far the run is from the speedup that was asked for."""
+        if self.steer.target_speedup is not None and self.updates % EVERY == 0:
+            self.phi = steered(self.settings.phi, self.steer.target_speedup, reached_speedup(self.prepared, self.reducer))

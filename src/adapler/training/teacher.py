@@ -9,11 +9,13 @@ import torch
 from torch import Tensor
 
 from adapler.backbones.base import Backbone
+from adapler.config import SteerSettings
 from adapler.data.text import EncodedText, budget_batches
 from adapler.engine import encode, pack
 from adapler.evaluation.outcome import EVALUATION_BUDGET
 from adapler.methods.losses import answer_distances
 from adapler.problems import Problem
+from adapler.tokens import Trace
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,13 @@ class Teacher:
     def vector_distance(self, batch: Sequence[int], vectors: Tensor) -> Tensor:
         """Mean squared distance from the teacher's vectors: 0 for the same, 1 for a constant in the midst of them."""
         return (vectors - self.vectors[batch].to(vectors.device)).square().sum(dim=-1).mean() / self.spread
+
+    def share_of(self, label: Tensor, batch: Sequence[int], logits: Tensor, trace: Trace, steer: SteerSettings) -> Tensor:
+        """The label loss with as much of the teacher in it as was asked for."""
+        assert trace.pooled is not None
+        answers = steer.distill * self.answer_distance(batch, logits) if steer.distill else 0.0
+        vectors = steer.hint * self.vector_distance(batch, trace.pooled.float()) if steer.hint else 0.0
+        return (1 - steer.distill) * label + answers + vectors
 
 
 @torch.no_grad()

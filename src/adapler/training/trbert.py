@@ -19,10 +19,14 @@ from adapler.training import optim
 from adapler.training.finetune import Finetune, autocast
 from adapler.training.guide import Guide, guide_scores
 from adapler.training.recipes import Recipe, updates
-from adapler.training.reduce import predictor_rate
 from adapler.training.reducing import Given, Reducing
 from adapler.training.snapshot import Snapshot
+from adapler.training.steering import EVERY, reached_speedup, steered
 from adapler.training.teacher import Teacher, teach
+
+_NOTHING_STAYS = 1e9
+"""A scale at which no token is likely enough."""
+_OF_REACHABLE = 0.75
 
 
 class TrBertRecipe(Recipe):
@@ -65,7 +69,8 @@ class _Rewarded(Reducing):
             batch_size=self.settings.batch_size,
             warmup=self.settings.warmup,
         )
-        rate = self.settings.policy_lr or predictor_rate(self.total, self.settings.lr)
+        rate = self.settings.policy_lr or policy_rate(self.total, self.settings.lr)
+        self.steer, self.alpha = given.config.steer, self.settings.alpha
         policy = dict(reducer.named_parameters())
         self.policy_parameters = list(policy.values())
         self.optimizers = {"policy": optim.weight_optimizer(policy, rate, weight_decay=0.0, eps=1e-8)}
@@ -87,7 +92,7 @@ class _Rewarded(Reducing):
         """What the policy follows, from the label loss of every copy (copies * texts,)."""
         copies, texts = self.settings.copies, len(losses) // self.settings.copies
         kept = torch.stack([step.layout.total(step.decision.keep * step.weight) for step in trace.steps]).mean(dim=0)
-        reward = (-losses.detach() - self.settings.alpha * kept / counts).view(copies, texts)
+        reward = (-losses.detach() - self.alpha * kept / counts).view(copies, texts)
         advantage = (reward - reward.mean(dim=0)).flatten()
         self.sums[1] += float((kept / counts).mean())
         return (advantage * sum(map(_unlikelihood, trace.steps))).mean()
@@ -100,7 +105,23 @@ class _Rewarded(Reducing):
     def figures(self, epoch: int) -> dict[str, Any]:
         loss, kept, steps = self.sums
         self.sums = [0.0, 0.0, 0.0]
-        return {"label_loss": loss / max(steps, 1), "kept_share": kept / max(steps, 1)}
+        return {"label_loss": loss / max(steps, 1), "kept_share": kept / max(steps, 1), "alpha": self.alpha}
+
+    def state(self) -> dict[str, Any]:
+        return {**super().state(), "alpha": self.alpha}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        super().load_state(state)
+        self.alpha = state["alpha"]
+
+    def look(self) -> None:
+        """Every few updates, set alpha by how far the run is from the speedup that was asked for, or, if that is less, from
+        most of what the method can be: two sites leave the layers in front of them as they are."""
+        if self.steer.target_speedup is None or self.updates % EVERY:
+            return
+        most = _OF_REACHABLE * reached_speedup(self.prepared, self.reducer, _NOTHING_STAYS)
+        target = min(self.steer.target_speedup, most)
+        self.alpha = steered(self.settings.alpha, target, reached_speedup(self.prepared, self.reducer))
 
 
 class Policy(_Rewarded):
@@ -115,6 +136,7 @@ class Policy(_Rewarded):
         self.guide = guide
 
     def step(self, batches: list[list[int]], epoch: int) -> float:
+        self.look()
         self.model.eval()
         count, loss = sum(map(len, batches)), 0.0
         wanted = [(p, p.requires_grad) for p in self.model.parameters()]
@@ -156,6 +178,7 @@ class Joint(_Rewarded):
         self.optimizers["optimizer"] = optim.weight_optimizer(self.parameters, self.settings.lr, weight_decay=0.0, eps=1e-8)
 
     def step(self, batches: list[list[int]], epoch: int) -> float:
+        self.look()
         self.model.train()
         count, loss = sum(map(len, batches)), 0.0
         for batch in filter(None, map(self.session.processes.own, batches)):
@@ -164,6 +187,10 @@ class Joint(_Rewarded):
             wanted = self.teacher.logits[batch].to(logits.device).repeat(self.settings.copies, 1)
             losses = answer_distances(logits, wanted, self.teacher.problem)
             whole = losses.mean() + self.policy_loss(losses, trace, counts)
+            if self.steer.hint:
+                assert trace.pooled is not None
+                drawn = list(batch) * self.settings.copies
+                whole = whole + self.steer.hint * self.teacher.vector_distance(drawn, trace.pooled.float())
             (whole * (len(batch) / count)).backward()
             loss += float(losses.detach().mean()) * len(batch) / count
         loss = self.session.exchange([*self.parameters.values(), *self.policy_parameters], loss)
@@ -178,3 +205,9 @@ def _unlikelihood(step: Step) -> Tensor:
     assert decision.logit is not None
     loss = F.binary_cross_entropy_with_logits(decision.logit, decision.keep.to(decision.logit.dtype), reduction="none")
     return layout.total(loss.masked_fill(step.protected, 0.0) * step.weight) / layout.total(step.weight)
+
+
+def policy_rate(updates: int, lr: float) -> float:
+    """Rate of the policy: larger the fewer the updates, never below the network's own. At the rates predictors bear, all tokens
+    of a text become likelier or less likely together before the policy has learnt to tell them apart."""
+    return min(max(0.1 / updates, lr), 1e-3)
