@@ -1,4 +1,4 @@
-# Every target makes its own environment in .venv first. Settings, given as NAME=value after the target:
+# Every target that runs something makes its environment first, in .venv (test-lowest in one of its own). Settings, given as NAME=value after the target:
 #   PYTHON       the interpreter .venv is made with (3.11 or newer); by default python3.11, else python3
 #   TORCH_INDEX  a package index to take torch from, such as https://download.pytorch.org/whl/cpu
 #   SERVED       the model that prove-serve, soak and browser serve; SERVED_DATA the texts they send

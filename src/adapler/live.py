@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.metrics import accuracy_score, r2_score
 
 from adapler.checkpoint import quiet
 from adapler.classifier import Classifier
@@ -119,6 +120,12 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def predict_proba(self, X: Many) -> NDArray[np.float64]:  # noqa: N803
         """Probability of every label: (texts, labels), in the order of `classes_`."""
         return np.asarray([[answer.scores.get(str(label), 0.0) for label in self.classes_] for answer in self._fitted(X)])
+
+    def score(self, X: Many, y: Many, sample_weight: Many | None = None) -> float:  # noqa: N803
+        """Share of right answers (of several labels, of rows that are right as a whole); of quantities, R²."""
+        predicted = self.predict(X)
+        measure = r2_score if self.classifier_.runtime.problem_type == REGRESSION else accuracy_score
+        return float(measure(y, predicted, sample_weight=sample_weight))
 
     def _fitted(self, texts: Many) -> Any:
         if not hasattr(self, "classifier_"):

@@ -77,6 +77,17 @@ def test_an_estimator_takes_a_table_of_labels(made: Path) -> None:
     estimator = adapler.Estimator(model=str(made / "encoder"), settings=few).fit(texts, table)
     assert estimator.predict(texts[:5]).shape == (5, 4)
     assert (estimator.predict_proba(texts[:5])[:, 3] == 0).all()
+    assert 0 <= estimator.score(texts[:20], table[:20]) <= 1
+
+
+def test_an_estimator_scores_quantities_by_what_they_explain(made: Path) -> None:
+    texts, labels = split(made, "train")
+    wanted = np.asarray([PLANTED.index(label) - 0.5 for label in labels])
+    few = {**FEW, "finetune": {"epochs": 1}, "reduce": {"epochs": 1}, "data": {"max_length": 64}}
+    estimator = adapler.Estimator(model=str(made / "encoder"), settings=few).fit(texts, wanted)
+    answers = estimator.predict(texts[:50])
+    left = ((wanted[:50] - answers) ** 2).sum() / ((wanted[:50] - wanted[:50].mean()) ** 2).sum()
+    assert estimator.score(texts[:50], wanted[:50]) == pytest.approx(1 - left)
 
 
 @pytest.mark.parametrize(
