@@ -62,6 +62,16 @@ def test_a_method_trains_to_a_faster_model_that_opens(method: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize("method", OWN)
+def test_a_method_comes_to_the_speed_that_is_asked_for(method: str, tmp_path: Path) -> None:
+    settings = {**planted_settings(tmp_path), "method": method, **OWN[method]}
+    settings["steer"] = {"target_speedup": 2.0, "distill": 0.5, "hint": 0.5}
+    report = train(build_config(settings), tmp_path / "run", Silent())
+    last = report["history"][-1]
+    assert 1.5 < last["flops_speedup"] < 2.7, report["history"]  # not by the scale that is chosen afterwards alone
+    assert 1.7 < report["splits"]["dev"]["flops_speedup"] < 2.4 and report["splits"]["dev"]["loss_points"] <= 3.0
+
+
+@pytest.mark.parametrize("method", OWN)
 def test_a_stopped_run_ends_in_the_same_weights(method: str, tmp_path: Path) -> None:
     torch.set_num_threads(1)
     settings = {**planted_settings(tmp_path), "method": method, **OWN[method]}
@@ -69,6 +79,7 @@ def test_a_stopped_run_ends_in_the_same_weights(method: str, tmp_path: Path) -> 
     (tmp_path / "few" / "test.jsonl").unlink()
     settings["finetune"]["epochs"] = 2
     settings["run"] = {"snapshot_seconds": 0}
+    settings["steer"] = {"target_speedup": 1.5, "distill": 0.3, "hint": 0.5}
     config = build_config(settings)
     train(config, tmp_path / "whole", Silent())
     phases = [6, *(3 * epochs for key, epochs in OWN[method][method].items() if key.endswith("epochs"))]

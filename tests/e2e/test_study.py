@@ -16,9 +16,11 @@ from adapler.study.curves import above, read_curves, upper_front
 from adapler.study.places import record_file
 from adapler.study.plan import Plan, cells, read_plan
 from adapler.study.run import run_study
+from adapler.study.words import beginnings
 from adapler.training.progress import Silent
 from tests.e2e.test_recipes import OWN
 from tests.planted import planted_settings, write_tiny_encoder
+from tests.tiny import tiny_tokenizer
 
 METHODS = ["words", "full", "distilled", "power", "trbert", "adapler"]
 
@@ -69,6 +71,15 @@ def test_every_cell_is_a_record_held_against_the_full_model(done: tuple[Path, Pa
         assert found["flops_speedup"] > 1.2, method
         assert found["config"]["data"]["source"] == "data", "no path of this machine"
     assert record(out, "distilled")["flops_speedup"] == pytest.approx(1.5, rel=0.05)  # two layers of three
+
+
+def test_the_floor_reads_no_more_than_an_encoder() -> None:
+    tokenizer = tiny_tokenizer()
+    texts = ["the film was good and long", ("the film was good", "the film was long"), "good"]
+    whole, pair, short = beginnings(texts, tokenizer, 5)
+    assert whole == "the film was" and short == "good"  # two of five are special
+    assert isinstance(pair, tuple) and len(" ".join(pair).split()) < 8
+    assert beginnings(texts, tokenizer, 64) == texts
 
 
 def test_dev_chooses_among_models_and_scales(done: tuple[Path, Path]) -> None:
