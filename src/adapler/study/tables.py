@@ -25,11 +25,12 @@ FORMATS = Registry(
 
 @dataclass(frozen=True)
 class Table:
-    """Cells as text; the first column is text, the others are numbers."""
+    """Cells as text; the first `words` columns hold words, the others numbers."""
 
     caption: str
     head: list[str]
     rows: list[list[str]]
+    words: int = 1
 
 
 def results_table(records: Sequence[Row]) -> Table:
@@ -46,6 +47,7 @@ def results_table(records: Sequence[Row]) -> Table:
         f"operating point was chosen on dev. Beside it the paper's loss and speedup, on its own backbone.",
         ["task", "method", "seeds", "score", "loss", "speedup", "executed", "paper's loss", "paper's speedup"],
         rows,
+        words=2,
     )
 
 
@@ -73,7 +75,7 @@ def dataset_table(records: Sequence[Row]) -> Table:
 
 def markdown(table: Table) -> str:
     """As README and docs hold it."""
-    lines = [f"| {' | '.join(table.head)} |", "|---|" + "---:|" * (len(table.head) - 1)]
+    lines = [f"| {' | '.join(table.head)} |", "|" + "---|" * table.words + "---:|" * (len(table.head) - table.words)]
     return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in table.rows), "", table.caption])
 
 
@@ -81,7 +83,7 @@ def latex(table: Table) -> str:
     """With booktabs."""
     body = [" & ".join(map(_tex, row)) + r" \\" for row in table.rows]
     head = " & ".join(map(_tex, table.head)) + r" \\"
-    columns = "l" + "r" * (len(table.head) - 1)
+    columns = "l" * table.words + "r" * (len(table.head) - table.words)
     lines = [r"\begin{table}", r"\centering", rf"\begin{{tabular}}{{{columns}}}", r"\toprule", head, r"\midrule", *body]
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", rf"\caption{{{_tex(table.caption)}}}", r"\end{table}"])
 
