@@ -14,7 +14,7 @@ from adapler.cli import app
 from adapler.errors import BadConfig, BadInput
 from adapler.study.curves import above, read_curves, upper_front
 from adapler.study.places import record_file
-from adapler.study.plan import Plan, cells, read_plan
+from adapler.study.plan import Plan, cells, joined, read_plan
 from adapler.study.run import run_study
 from adapler.study.words import beginnings
 from adapler.training.progress import Silent
@@ -110,6 +110,16 @@ def test_what_is_done_is_not_done_again_and_a_study_may_grow(done: tuple[Path, P
     changed = grown.model_copy(update={"full_epochs": 7})
     with pytest.raises(BadConfig, match="full_epochs"):
         run_study(changed, out, Silent, lambda line: None)
+
+
+def test_a_plan_goes_on_with_another_that_does_not_contradict_it() -> None:
+    one = Plan(tasks=("a", "b"), methods=("full", "power"), by_method={"power": {"power": {"epochs": 2}}})
+    other = Plan(tasks=("b", "c"), methods=("full", "adapler"), seeds=(0, 1), by_task={"c": {"finetune": {"epochs": 1}}})
+    both = joined(one, other, Path("study"))
+    assert both.tasks == ("a", "b", "c") and both.methods == ("full", "power", "adapler") and both.seeds == (0, 1)
+    assert both.by_method == one.by_method and both.by_task == other.by_task
+    with pytest.raises(BadConfig, match=r"by_method\.power"):
+        joined(one, Plan(tasks=("a",), methods=("full", "power"), by_method={"power": {"power": {"epochs": 3}}}), Path("s"))
 
 
 def test_tables_show_every_method_in_three_forms(done: tuple[Path, Path], tmp_path: Path) -> None:

@@ -84,6 +84,26 @@ def read_plan(path: Path) -> Plan:
     return plan
 
 
+def joined(before: Plan, now: Plan, where: Path) -> Plan:
+    """A study's plan together with the one it goes on by. It may grow by tasks, methods, seeds and knobs, and the paths of
+    data and models may be others; nothing else may change, nor the settings of a task or method that has any."""
+    moves = {"tasks", "methods", "seeds", "knobs", "data", "distilled"}
+    changed = []
+    found: dict[str, Any] = {}
+    for key in Plan.model_fields:
+        one, other = getattr(before, key), getattr(now, key)
+        if key in ("tasks", "methods", "seeds"):
+            found[key] = tuple(dict.fromkeys((*one, *other)))
+        elif key in ("by_task", "by_method"):
+            changed += [f"{key}.{name}" for name in one if name in other and one[name] != other[name]]
+            found[key] = {**one, **other}
+        elif key not in moves and one != other:
+            changed.append(key)
+    if changed:
+        raise BadConfig(f"{where} holds a study with other {', '.join(changed)}; choose another --out")
+    return now.model_copy(update=found)
+
+
 def cells(plan: Plan) -> list[Cell]:
     """Every run, task by task; within one the full-length model first, since the others are held against it."""
     made = []

@@ -27,7 +27,7 @@ from adapler.evaluation.outcome import Outcome, run
 from adapler.problems import Label
 from adapler.records import Record, write_records
 from adapler.study.places import CELL_FILE, PLAN_FILE, cell_done, cell_folder, record_file
-from adapler.study.plan import STATIC, Cell, Plan, cells
+from adapler.study.plan import STATIC, Cell, Plan, cells, joined
 from adapler.study.static import best_full_length
 from adapler.study.words import bag_of_words, beginnings
 from adapler.training.borrow import same_finetuning
@@ -259,22 +259,10 @@ def _full_score(out: Path, cell: Cell) -> float:
 
 
 def _claim(plan: Plan, out: Path) -> None:
-    """Write the plan into a new study folder. In an old one it may grow by tasks, methods, seeds and knobs, but not change."""
+    """Write the plan into the study's folder; into an old one, together with what was planned there before."""
     if "full" not in plan.methods:
         raise BadConfig("a study needs the method `full`: every other is held against it")
-    file, resolved = out / PLAN_FILE, json.loads(plan.model_dump_json())
-    if file.exists():
-        before = read_json(file)
-        may_grow = {"tasks", "methods", "seeds", "knobs", "data", "distilled"}
-        changed = [key for key in resolved if key not in may_grow and not _continues(before.get(key), resolved[key], key)]
-        if changed:
-            raise BadConfig(f"{out} holds a study with other {', '.join(changed)}; choose another --out")
+    file = out / PLAN_FILE
+    whole = joined(Plan.model_validate(read_json(file)), plan, out) if file.exists() else plan
     out.mkdir(parents=True, exist_ok=True)
-    write_json(file, resolved)
-
-
-def _continues(before: Any, now: Any, key: str) -> bool:
-    """Whether a part of a plan is as it was, but for settings of tasks and methods that had none."""
-    if key in ("by_task", "by_method"):
-        return all(now.get(name) == settings for name, settings in before.items())
-    return bool(before == now)
+    write_json(file, json.loads(whole.model_dump_json()))
