@@ -11,6 +11,7 @@ import yaml  # type: ignore[import-untyped]
 from typer.testing import CliRunner
 
 from adapler.cli import app
+from adapler.data.text import Text
 from adapler.errors import BadConfig, BadInput
 from adapler.study.curves import above, read_curves, upper_front
 from adapler.study.places import record_file
@@ -75,7 +76,7 @@ def test_every_cell_is_a_record_held_against_the_full_model(done: tuple[Path, Pa
 
 def test_the_floor_reads_no_more_than_an_encoder() -> None:
     tokenizer = tiny_tokenizer()
-    texts = ["the film was good and long", ("the film was good", "the film was long"), "good"]
+    texts: list[Text] = ["the film was good and long", ("the film was good", "the film was long"), "good"]
     whole, pair, short = beginnings(texts, tokenizer, 5)
     assert whole == "the film was" and short == "good"  # two of five are special
     assert isinstance(pair, tuple) and len(" ".join(pair).split()) < 8
