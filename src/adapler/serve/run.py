@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from adapler.errors import BadConfig, MissingExtra
+from adapler.memory import large_ones_apart
 from adapler.serve.limits import Limits, usable_cores
 
 if TYPE_CHECKING:
@@ -105,6 +106,7 @@ def serve(
 
     to_standard_error(texts=log_texts)
     sys.setswitchinterval(_SWITCH)
+    large_ones_apart()
     apart(lambda: classifier("warm up"))
     service = Service(classifier, limits)
     app = create_app(service, name=name, key=key, log_texts=log_texts)
