@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
 import json
 import os
 import signal
@@ -10,7 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Thread
@@ -63,6 +64,36 @@ def test_a_flood_gets_429_with_when_to_come_back_and_then_all_is_well(classifier
         begin = time.monotonic()
         assert server.predict({"inputs": "a good film"}).status == 200
         assert time.monotonic() - begin < 1.0
+
+
+def test_who_is_refused_at_the_head_may_ask_again_on_the_same_connection(classifier: Classifier) -> None:
+    limits = Limits(max_concurrent_requests=1)
+    with (
+        serving(classifier, limits, key="k") as server,
+        slowed(classifier, 0.5),
+        Client(server.url, key="k") as busy,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        first = pool.submit(busy.predict, "a good film")
+        wait_until(lambda: server.service._admitted == 1)
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+        body, known = json.dumps({"inputs": "a film " * 2000}), {**JSON, "authorization": "Bearer k"}
+
+        def asked(path: str, headers: Mapping[str, str]) -> tuple[int, dict[str, Any]]:
+            connection.request("POST", path, body, dict(headers))
+            answer = connection.getresponse()
+            return answer.status, json.loads(answer.read())
+
+        refused = 429, {"error": "Model is overloaded", "error_type": "Overloaded"}
+        assert asked("/predict", known) == asked("/?a=b", known) == refused
+        assert asked("/predict", JSON)[0] == 401  # strangers do not hear how busy it is
+        assert asked("/nowhere", known)[0] == 404
+        connection.request("GET", "/metrics", headers=known)
+        counted = connection.getresponse().read().decode()
+        assert 'adapler_request_failure_total{err="overloaded"} 2.0' in counted
+        assert first.result().label
+        assert asked("/predict", known)[0] == 200
+        connection.close()
 
 
 def test_what_would_wait_too_long_is_refused_at_once(classifier: Classifier) -> None:

@@ -12,7 +12,7 @@ from fastapi.responses import HTMLResponse, JSONResponse, Response
 from starlette.exceptions import HTTPException
 
 from adapler import __version__
-from adapler.serve.guard import INTERNAL, Answer, App, Bodies, Guard, refused, while_connected
+from adapler.serve.guard import INTERNAL, Answer, Bodies, Guard, refused, while_connected
 from adapler.serve.info import about
 from adapler.serve.logs import requests
 from adapler.serve.metrics import CONTENT_TYPE
@@ -24,7 +24,7 @@ from adapler.serve.ui import document
 _TITLE = "adapler"
 
 
-def create_app(service: Service, *, name: str, key: str | None = None, log_texts: bool = False) -> App:
+def create_app(service: Service, *, name: str, key: str | None = None, log_texts: bool = False) -> Guard:
     """The whole application around a service. `name` is what the model is called; `key` what clients must bring."""
 
     @asynccontextmanager

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable, Sequence
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from adapler.serve.limits import Limits
-from adapler.serve.schema import ErrorType
+from adapler.serve.schema import ErrorType, Refusal
+
+TurnedAway = Callable[[bytes, bytes, Sequence[tuple[bytes, bytes]]], Refusal | None]
+"""Of method, path and headers: why there is no place for such a request."""
 
 KEEP_ALIVE = 15.0
 """Seconds an idle connection is kept for the next request."""
@@ -22,10 +26,13 @@ class Connection(HttpToolsProtocol):
     client_seconds: float
     request_seconds: float
     most: int
+    turned_away: TurnedAway
 
     _deadline: asyncio.TimerHandle | None = None
     _in_head = True
     _head_bytes = 0
+    _refused = False
+    """Whether the request that is coming in was answered at its head; its body is not kept."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -55,11 +62,37 @@ class Connection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._in_head = False
+        if self._refuse():
+            return
         before = self.cycle
         super().on_headers_complete()
         if self.cycle is not before and not self.cycle.response_complete:
             # Its body, the answer, and the time to read it, each have a shorter limit of their own.
             self._within(self.request_seconds)
+
+    def on_body(self, body: bytes) -> None:
+        if not self._refused:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        if self._refused:
+            self._refused = False
+            self.on_response_complete()
+        else:
+            super().on_message_complete()
+
+    def _refuse(self) -> bool:
+        """Say no at once where there is no place; whatever is not plain goes the usual way, and is refused there."""
+        waiting = self.cycle is not None and not self.cycle.response_complete
+        if waiting or self.expect_100_continue or self.parser.should_upgrade() or not self.parser.should_keep_alive():
+            return False
+        refusal = self.turned_away(self.parser.get_method(), self.url.partition(b"?")[0], self.headers)
+        if refusal is None:
+            return False
+        self._refused = True
+        self._answer("429 Too Many Requests", refusal.body(), refusal.headers)
+        self._within(self.client_seconds)
+        return True
 
     def on_response_complete(self) -> None:
         self._within(KEEP_ALIVE + self.client_seconds)
@@ -68,13 +101,15 @@ class Connection(HttpToolsProtocol):
     def send_400_response(self, msg: str) -> None:
         """What is not HTTP gets the same kind of error as all else; none where an answer is under way already."""
         if self.cycle is None or not self.cycle.response_started or self.cycle.response_complete:
-            body = json.dumps({"error": msg, "error_type": ErrorType.validation.value}).encode()
-            head = (
-                "HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\n"
-                f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
-            )
-            self.transport.write(head.encode() + body)
+            said = {"error": msg, "error_type": ErrorType.validation.value}
+            self._answer("400 Bad Request", said, {"connection": "close"})
         self.transport.close()
+
+    def _answer(self, status: str, content: dict[str, str], headers: dict[str, str]) -> None:
+        body = json.dumps(content)
+        lines = {"content-type": "application/json", "content-length": str(len(body)), **headers}
+        head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
+        self.transport.write(f"HTTP/1.1 {status}\r\n{head}\r\n{body}".encode())
 
     def _within(self, seconds: float) -> None:
         if self._deadline is not None:
@@ -82,12 +117,12 @@ class Connection(HttpToolsProtocol):
         self._deadline = self.loop.call_later(seconds, self.transport.abort)
 
 
-def connection_class(limits: Limits, most: int) -> type[Connection]:
+def connection_class(limits: Limits, most: int, turned_away: TurnedAway) -> type[Connection]:
     """For a server with these limits and at most so many connections."""
 
     class Bounded(Connection):
         client_seconds = limits.client_timeout
         request_seconds = 2 * limits.client_timeout + limits.request_timeout + KEEP_ALIVE
 
-    Bounded.most = most
+    Bounded.most, Bounded.turned_away = most, staticmethod(turned_away)
     return Bounded

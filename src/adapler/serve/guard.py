@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import time
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from typing import Any, TypeVar
 
 from fastapi import Request
@@ -21,6 +21,7 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
+Headers = Sequence[tuple[bytes, bytes]]
 T = TypeVar("T")
 Answer = Callable[[Request], Awaitable[Response]]
 
@@ -57,7 +58,24 @@ class Guard:
         here where `check_room` raises: under a flood, to say no must cost next to nothing."""
         self._app, self._metrics, self._key, self._paths = app, metrics, key, paths
         self._model_routes, self._check_room = model_routes, check_room
+        self._model_paths = frozenset(path.encode() for path in model_routes)
         self._turned_away, self._told_last = 0, 0.0
+
+    def turned_away(self, method: bytes, path: bytes, headers: Headers) -> Refusal | None:
+        """Why a request whose head has come finds no place; None for what is to be let in or answered otherwise. Asked before
+        anything is made for a request: a flood that outruns its refusals would keep those waiting that were let in."""
+        if method != b"POST" or path not in self._model_paths:
+            return None
+        if self._key is not None and not _knows(headers, self._key):
+            return None
+        try:
+            self._check_room()
+        except Refusal as refusal:
+            if refusal.status == OVERLOADED:
+                self._metrics.failures.labels(refusal.kind.value.lower()).inc()
+                self._turn_away()
+                return refusal
+        return None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -109,7 +127,7 @@ class Guard:
             self._turned_away, self._told_last = 0, time.monotonic()
 
     def _check_key(self, scope: Scope) -> None:
-        if self._key is not None and scope["path"] not in OPEN and not _knows(scope, self._key):
+        if self._key is not None and scope["path"] not in OPEN and not _knows(scope["headers"], self._key):
             headers = {"www-authenticate": "Bearer"}
             raise Refusal(401, ErrorType.unauthorized, "an API key is needed: Authorization: Bearer KEY", headers)
 
@@ -203,8 +221,8 @@ async def _hang_up(request: Request) -> None:
         pass
 
 
-def _knows(scope: Scope, key: bytes) -> bool:
+def _knows(headers: Headers, key: bytes) -> bool:
     """Whether a request brings the key. Compared in constant time."""
-    given = [value for name, value in scope["headers"] if name == b"authorization"]
+    given = [value for name, value in headers if name == b"authorization"]
     scheme, _, token = (given[0] if len(given) == 1 else b"").partition(b" ")
     return hmac.compare_digest(token.strip(), key) and scheme.lower() == b"bearer"

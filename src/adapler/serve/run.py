@@ -20,6 +20,7 @@ from adapler.serve.limits import Limits, usable_cores
 
 if TYPE_CHECKING:
     from adapler.classifier import Classifier
+    from adapler.serve.guard import Guard
 
 T = TypeVar("T")
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS")
@@ -125,7 +126,7 @@ def serve(
         os._exit(0)
 
 
-def make_server(app: Any, limits: Limits, grace: float) -> Any:
+def make_server(app: Guard, limits: Limits, grace: float) -> Any:
     """Uvicorn's server for an app, with connections that keep to the limits."""
     import uvicorn
 
@@ -149,7 +150,7 @@ def make_server(app: Any, limits: Limits, grace: float) -> Any:
     return Server(
         uvicorn.Config(
             app,
-            http=connection_class(limits, _most_connections()),
+            http=connection_class(limits, _most_connections(), app.turned_away),
             ws="none",
             loop="auto",  # uvloop where there is one
             log_config=None,
