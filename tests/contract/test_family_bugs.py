@@ -28,7 +28,11 @@ from adapler.errors import BadModel
 from adapler.safefile import seal
 from tests.contract.batches import Setup, family_setup
 from tests.contract.test_engine_equalities import check_engine_equals_transformers, check_packed_equals_padded_equals_alone
-from tests.contract.test_families import check_costs_what_torch_counts, check_removal_is_masking_in_transformers
+from tests.contract.test_families import (
+    check_costs_what_torch_counts,
+    check_removal_is_masking_in_transformers,
+    needs_layers_of_now,
+)
 from tests.contract.test_planted_bugs import survivors_renumbered
 from tests.families import tiny_classifier_of, tiny_model, tiny_tokenizer_of
 
@@ -164,6 +168,8 @@ BUGS: list[tuple[Callable[[Patch], None], Callable[[Setup], None], str, str]] = 
 def test_a_planted_bug_is_noticed(
     plant: Callable[[Patch], None], check: Callable[[Setup], None], family: str, variant: str, monkeypatch: Patch
 ) -> None:
+    if check in (REMOVAL, COST):
+        needs_layers_of_now(family)
     dtype = torch.float64 if check in (REMOVAL, LAYOUTS) else torch.float32
     check(family_setup(family, variant, dtype))
     plant(monkeypatch)

@@ -109,7 +109,10 @@ def test_time_that_runs_out_is_504_and_costs_nothing_more(classifier: Classifier
     with serving(classifier, Limits(request_timeout=0.3)) as server:
         with slowed(classifier, 0.8) as sizes:
             with ThreadPoolExecutor(5) as pool:
-                replies = list(pool.map(lambda text: server.predict({"inputs": text}), ["a good film"] * 5))
+                first = pool.submit(server.predict, {"inputs": "a good film"})
+                wait_until(lambda: len(sizes) == 1)
+                others = list(pool.map(lambda text: server.predict({"inputs": text}), ["a good film"] * 4))
+            replies = [first.result(), *others]
             assert {reply.status for reply in replies} == {504}
             assert replies[0].content["error_type"] == "Timeout"
             wait_until(lambda: server.service.batcher.waiting == 0)

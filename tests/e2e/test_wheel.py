@@ -23,6 +23,7 @@ PACKAGE = ROOT / "src" / "adapler"
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("build")
     out = tmp_path_factory.mktemp("dist")
     _run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(out), str(ROOT), cwd=out)
     (built,) = out.glob("*.whl")

@@ -95,6 +95,8 @@ def _graph(model: Any, tokenizer: Any, folder: Path) -> Path:
     file = folder / "padded.onnx"
     if file.exists():
         return file
+    from adapler.export.pieces import quiet_exporter
+
     with quiet():
         rows = tokenizer(["one text", "another text, longer"], padding=True, return_tensors="pt")
     names = [name for name in ("input_ids", "attention_mask", "token_type_ids") if name in rows]
@@ -109,9 +111,7 @@ def _graph(model: Any, tokenizer: Any, folder: Path) -> Path:
             kinds = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
             return self.model(input_ids=input_ids, attention_mask=attention_mask, **kinds).logits
 
-    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with quiet_exporter():
         program = torch.onnx.export(
             Logits().eval(), kwargs={n: rows[n] for n in names}, dynamic_shapes=dynamic, dynamo=True, verbose=False
         )

@@ -6,10 +6,11 @@ inputs of its own in the exported graph; `Pieces.place` copies a piece's nodes t
 
 from __future__ import annotations
 
+import io
 import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from typing import Any
 
@@ -108,7 +109,7 @@ def export_pieces(backbone: Backbone, judge: Judge | None) -> Pieces:
         for tensor in piece.example.values()
     )
     try:
-        with torch.no_grad(), _quiet():
+        with torch.no_grad(), quiet_exporter():
             program = torch.onnx.export(
                 module,
                 tuple(tensor for piece in pieces.values() for tensor in piece.example.values()),
@@ -238,7 +239,7 @@ def _output(piece: str, number: int) -> str:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet_exporter() -> Iterator[None]:
     """The exporter without its notes on packages it would also know, on what it does not fold, and on its own
     deprecations."""
     loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript")]
@@ -246,7 +247,7 @@ def _quiet() -> Iterator[None]:
     for logger in loggers:
         logger.setLevel(logging.ERROR)
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), redirect_stdout(io.StringIO()):  # older ones print what they rewrote
             warnings.simplefilter("ignore")
             yield
     finally:

@@ -64,7 +64,7 @@ def save_figure(figure: Any, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     dated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix)
     with matplotlib.rc_context({"svg.hashsalt": "adapler"}), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # shown as a box
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")  # shown as a box
         figure.savefig(path, dpi=160, metadata=dated)
 
 
