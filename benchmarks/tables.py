@@ -53,10 +53,11 @@ def proofs() -> str:
         return MISSING
     lines = ["| proof | cases | result |", "|---|---:|---|"]
     for record in records:
-        told = (record.get("config") or {}).items()
-        detail = ", ".join(f"{key.replace('_', ' ')} {value:.4g}" for key, value in told if isinstance(value, float))
-        whole = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in told if isinstance(value, int))
-        detail = ", ".join(filter(None, (whole, detail)))
+        told = {key.replace("_", " "): value for key, value in (record.get("config") or {}).items()}
+        figures = {key: value for key, value in told.items() if isinstance(value, int | float)}
+        detail = ", ".join(
+            f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}" for key, value in figures.items()
+        )
         shown = f"{record['value']:g} {record['unit']}" + (f" ({detail})" if detail else "")
         lines.append(f"| {record['variant']} | {record.get('n', '')} | {shown} |")
     return "\n".join([*lines, "", f"{records[0]['machine']}; {records[0]['date']}."])
