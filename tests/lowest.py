@@ -10,9 +10,9 @@ from pathlib import Path
 PROJECT = Path(__file__).parent.parent / "pyproject.toml"
 APART = {"torch", "build", "hatchling", "mypy", "requests", "ruff", "schemathesis"}
 """torch has one build for a CPU here and is installed before; the others are no part of what runs, or want newer companions."""
-OF_THEIR_DAY = ["click==8.2.1", "pyparsing==3.1.4", "scipy==1.13.1"]
+OF_THEIR_DAY = ["click==8.2.1", "pyparsing==3.1.4", "scipy==1.13.1", "typer-slim==0.21.2"]
 """What an old requirement does not go with in its newest version: typer of then warns about click of now, matplotlib about
-pyparsing, scikit-learn about scipy."""
+pyparsing, scikit-learn about scipy; and transformers of then brings typer-slim, whose files lie where typer's do."""
 
 
 def lowest() -> list[str]:

@@ -169,9 +169,16 @@ def check_sealed_files(manifest: Path, files: Any, needed: set[str]) -> None:
 
 @contextmanager
 def typed(path: Path, what: str) -> Iterator[None]:
-    """Other libraries raise what they like (and Rust panics are not even `Exception`s); users get one typed error."""
+    """Other libraries raise what they like (and Rust panics are not even `Exception`s); users get one typed error.
+
+    A `BadModel` of our own that judged the model without knowing where it came from is told that.
+    """
     try:
         yield
+    except BadModel as error:
+        if str(path) in str(error):
+            raise
+        raise BadModel(f"{path}: {error}") from error
     except (AdaplerError, KeyboardInterrupt, SystemExit, MemoryError):
         raise
     except BaseException as error:

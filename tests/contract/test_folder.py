@@ -42,7 +42,7 @@ TENSORS = (WEIGHTS, PREDICTORS)
 FILES = (*JSONS, *TENSORS)
 GIBIBYTE = 2**20
 """In the kilobytes of /proc."""
-REMEDY = re.compile(r"\b(restore|save|write|remove|put|check|upgrade|supported|give|merge|train)\b", re.IGNORECASE)
+REMEDY = re.compile(r"\b(restore|save|write|remove|put|check|upgrade|supported|give|set|merge|train)\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True)

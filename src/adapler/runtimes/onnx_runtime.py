@@ -19,8 +19,8 @@ from adapler.runtimes.exported import Exported, check_exported
 from adapler.runtimes.workers import workers
 from adapler.safefile import reason, typed
 
-_OLDEST = (1, 21)
-"""Of ONNX Runtime: 1.20 was tried, and gives a text other logits than alone when others are in its batch."""
+_OLDEST = (1, 22)
+"""Of ONNX Runtime: 1.20, and 1.21 with ModernBERT, give a text other logits than alone when others are in its batch."""
 _ERRORS_ONLY = 3
 _OUTPUTS = ("logits", "layer_lengths")
 _TRACED = ("kept", "scores")
