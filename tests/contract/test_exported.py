@@ -182,8 +182,8 @@ def test_without_onnx_runtime_the_pip_command_is_told(folder: Path, monkeypatch:
 
 
 def test_an_onnx_runtime_that_computes_wrongly_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("onnxruntime.__version__", "1.20.1")
-    with pytest.raises(MissingExtra, match=r"1\.20\.1 computes these graphs wrongly.*>=1\.21"):
+    monkeypatch.setattr("onnxruntime.__version__", "1.21.1")
+    with pytest.raises(MissingExtra, match=r"1\.21\.1 computes these graphs wrongly.*>=1\.22"):
         Classifier.from_pretrained(folder)
 
 
