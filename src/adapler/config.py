@@ -118,6 +118,11 @@ class SteerSettings(Settings):
     scale_low: float = Field(1.0, gt=0, le=2, description="Train over random scales of eta: the lowest.")
     scale_high: float = Field(1.0, gt=0, le=2, description="Train over random scales of eta: the highest.")
 
+    @property
+    def taught(self) -> bool:
+        """Whether the phase-1 model is asked for anything."""
+        return self.distill > 0 or self.hint > 0
+
 
 class RunSettings(Settings):
     """How it runs."""

@@ -25,6 +25,31 @@ give_back()
 print(before, resident())
 """
 
+LARGE = """
+import os, sys
+import numpy as np
+from adapler.memory import large_ones_apart
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+if sys.argv[1] == "apart":
+    large_ones_apart()
+np.ones(16 << 20, np.uint8)  # freed at once: from here on glibc, left to itself, keeps pieces of this size in its heap
+before = resident()
+pieces = [np.ones((8 << 20) + number, np.uint8) for number in range(40)]
+last = np.ones(300 << 10, np.uint8)  # lies above them: the heap cannot shrink past it
+pieces.clear()
+print(resident() - before)
+"""
+
+
+@pytest.mark.skipif(memory._glibc() is None, reason="needs glibc")
+def test_large_pieces_go_back_at_once_and_would_not_by_themselves() -> None:
+    kept = [
+        int(subprocess.run([sys.executable, "-c", LARGE, how], capture_output=True, text=True, check=True).stdout)
+        for how in ("apart", "as they are")
+    ]
+    assert kept[0] < 20_000_000 and kept[1] > 200_000_000
+
 
 @pytest.mark.skipif(memory._glibc() is None, reason="needs glibc")
 def test_a_heap_full_of_holes_shrinks() -> None:
@@ -40,4 +65,5 @@ def test_another_c_library_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(ctypes, "CDLL", missing)
     memory._glibc.cache_clear()
     memory.give_back()
+    memory.large_ones_apart()
     memory._glibc.cache_clear()

@@ -49,7 +49,7 @@ class AdapLeRRecipe(Recipe):
             config.reduce.target,
         )
         finetune.load_epoch(best[-1])
-        teacher = teach(backbone, prepared.train) if config.steer.distill > 0 or config.steer.hint > 0 else None
+        teacher = teach(backbone, prepared.train) if config.steer.taught else None
         if config.reduce.start == "pretrained":
             problem = prepared.dataset.problem
             fresh, _ = load_backbone(config.model, prepared.dataset.labels, config.run.seed, device, problem)

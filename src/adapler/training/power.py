@@ -40,7 +40,7 @@ class PowerRecipe(Recipe):
         session.processes.part_ways()
         search = Search(given, reducer, max(finetune.scores))
         steer = given.config.steer
-        teacher = teach(prepared.backbone, prepared.train) if steer.distill > 0 or steer.hint > 0 else None
+        teacher = teach(prepared.backbone, prepared.train) if steer.taught else None
         if not self.passed(search.name, snapshot):
             session.run(search, snapshot)
             if steer.target_speedup is not None:
