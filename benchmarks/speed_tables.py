@@ -18,6 +18,18 @@ def bench(records: Records) -> str:
     return "\n\n".join(_bench_of(rows) for rows in _by_task(records)) or MISSING
 
 
+def dial_scores(records: Records) -> str:
+    """What the points of a dial score on test, and what they save there."""
+    if not records:
+        return MISSING
+    lines = ["| point | score | loss | FLOPs speedup | as executed |", "|---|---:|---:|---:|---:|"]
+    for row in records:
+        saved = f"{_times(row['flops_speedup'])} | {_times(row['flops_speedup_executed'])}"
+        lines.append(f"| {row['point']} | {100 * row['score']:.1f} | {row['loss_points']:+.1f} | {saved} |")
+    first = records[0]
+    return "\n".join([*lines, "", f"{first['metric']} on {first['n']} texts of {first['task']} (test); {conditions(first)}"])
+
+
 def _bench_of(rows: Records) -> str:
     timed = [row for row in rows if row.get("unit") == "texts/s"]
     lines = [

@@ -176,6 +176,7 @@ def settings() -> str:
 TABLES: dict[str, Callable[[], str]] = {
     "speed": lambda: speed_tables.headline(read("bench-*.json")),
     "bench": lambda: speed_tables.bench(read("bench-*.json")),
+    "dial-scores": lambda: speed_tables.dial_scores(read("curve-dial-ag_news.json")),
     "cost-curves": lambda: speed_tables.cost_curves(read("cost-curves-*.json")),
     "explain-cost": explain_cost,
     "scale-speed": lambda: scale_tables.speed(read("scale-speed.json")),

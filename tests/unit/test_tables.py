@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from adapler.study.tables import results_table
 from benchmarks import measured
 from benchmarks.measured import MISSING, Records
-from benchmarks.speed_tables import bench, cost_curves, headline, trained_point
+from benchmarks.speed_tables import bench, cost_curves, dial_scores, headline, trained_point
 from benchmarks.tables import ROOT, TABLES, filled
 
 CONDITIONS = {"threads": 2, "machine": "a machine", "date": "2026-11-16", "versions": {"torch": "2.13", "onnxruntime": "1.31"}}
@@ -49,7 +50,7 @@ def records() -> Records:
 
 
 def test_nothing_measured_is_said() -> None:
-    assert bench([]) == headline([]) == cost_curves([]) == MISSING
+    assert bench([]) == headline([]) == cost_curves([]) == dial_scores([]) == MISSING
 
 
 def test_every_contender_has_its_row(records: Records) -> None:
@@ -99,6 +100,23 @@ def test_cost_curves_of_both_parts_or_of_one() -> None:
     assert "takes 1.50x the time" in found and "memory grew by 0.4%" in found
     assert "| 100,000 | 200.0 | 500 | 904 |" in found
     assert "texts of the stream" not in cost_curves(lengths) and "tokens of a text" not in cost_curves(stream)
+
+
+def test_points_of_a_dial_are_told_with_what_they_lose() -> None:
+    measured_on = {"task": "news", "metric": "accuracy", "n": 100, "flops_speedup_executed": 4.5, **CONDITIONS}
+    found = dial_scores([{**measured_on, "point": "5x", "score": 0.9, "loss_points": 1.25, "flops_speedup": 5.0}])
+    assert "| 5x | 90.0 | +1.2 | 5.00x | 4.50x |" in found and "accuracy on 100 texts of news (test)" in found
+
+
+def test_a_point_outside_the_margin_is_marked() -> None:
+    shared = {"task": "sst2", "seed": 0, "score": 0.9, "score_full": 0.9, "loss_points": 0.0, "flops_speedup": 1.0}
+    full = shared | {"method": "full", "config": {"within_margin": True}}
+    words = shared | {"method": "words"}
+    power = shared | {"method": "power", "config": {"within_margin": False}}
+    scores = {row[1]: row[3] for row in results_table([full, words, power]).rows}
+    assert scores == {"bag of words": "90.0", "full length": "90.0", "PoWER-BERT": "90.0 †"}
+    assert "within the margin" in results_table([full, power]).caption
+    assert "within the margin" not in results_table([full, words]).caption
 
 
 def test_a_changed_tree_is_marked() -> None:

@@ -31,6 +31,8 @@ class Contender:
     work: Callable[[Any], object]
     """Does them, given what was built."""
     point: str | None = None
+    dev_loss: float | None = None
+    """Points of dev score that its operating point lost when the dial was measured."""
 
     @property
     def name(self) -> str:
@@ -56,12 +58,14 @@ def of_peer(family: str, texts: Sequence[Text], few: Sequence[Text]) -> list[Con
 def of_own(family: str, dial: Dial, texts: Sequence[Text], few: Sequence[Text]) -> list[Contender]:
     """Full length and the points people would choose, under the token budget; the trained one in small batches too."""
     cells = {BUDGET: (texts, len(texts)), "batch 32": (texts, 32), "batch 8": (few, 8), "batch 1": (few, 1)}
-    scales = {FULL: 0.0} | {point.name: point.scale for point in worth_timing(dial)}
-    return [
-        Contender(family, "adapler" if scale else "full", batch, len(given), _packed(given, size, scale), point)
-        for point, scale in scales.items()
+    full = [
+        Contender(family, "full", batch, len(given), _packed(given, size, 0.0), FULL) for batch, (given, size) in cells.items()
+    ]
+    return full + [
+        Contender(family, "adapler", batch, len(given), _packed(given, size, point.scale), point.name, point.loss_points)
+        for point in worth_timing(dial)
         for batch, (given, size) in cells.items()
-        if batch == BUDGET or point in (FULL, trained(dial).name)
+        if batch == BUDGET or point == trained(dial)
     ]
 
 

@@ -186,7 +186,10 @@ def _records(
                 flops_speedup_executed=None if contender.point is None else saved.get(contender.point, 1.0),
                 wall_speedup=None if ratios is None else statistics.median(ratios),
                 wall_vs=None if other is None else other.name,
-                config={"texts_per_second_without_tokenising": 1 / max(timing.median / contender.count - tokenising, 1e-9)},
+                config={
+                    "texts_per_second_without_tokenising": 1 / max(timing.median / contender.count - tokenising, 1e-9),
+                    **({} if contender.dev_loss is None else {"dev_loss_points": contender.dev_loss}),
+                },
             )
         )
     return records

@@ -94,9 +94,10 @@ def _print_table(records: list[Record]) -> None:
 
     timed = [record for record in records if record.unit == "texts/s"]
     fastest = max(record.value or 0.0 for record in timed)
-    table = Table("contender", "texts/s", "spread", "wall", "FLOPs", "wall/FLOPs", "")
+    table = Table("contender", "texts/s", "spread", "wall", "FLOPs", "wall/FLOPs", "dev loss", "")
     for record in timed:
         wall, flops = record.wall_speedup, record.flops_speedup_executed
+        lost = (record.config or {}).get("dev_loss_points")
         table.add_row(
             record.variant or "",
             f"{record.value:.0f}",
@@ -104,6 +105,7 @@ def _print_table(records: list[Record]) -> None:
             "" if wall is None else f"{wall:.2f}x",
             "" if flops is None else f"{flops:.2f}x",
             "" if wall is None or flops is None or record.point == "full" else f"{wall / flops:.2f}",
+            "" if lost is None else f"{lost:+.1f}",
             "#" * round(_WIDEST * (record.value or 0.0) / fastest),
         )
     console = Console()
@@ -115,5 +117,6 @@ def _print_table(records: list[Record]) -> None:
                 f"shapes ({record.config['ceiling_gflops']:.0f} GFLOP/s)"
             )
     console.print(
-        "wall: against the same runtime at full length in the same batches; the first rows, against transformers padded"
+        "wall: against the same runtime at full length in the same batches; the first rows, against transformers padded. "
+        "dev loss: points the operating point lost when its dial was measured"
     )
