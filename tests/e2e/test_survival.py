@@ -18,10 +18,13 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors import SafetensorError
 
 from adapler.config import build_config
+from adapler.errors import AdaplerError, BadConfig, Diverged, Interrupted
 from adapler.records import Record
-from adapler.training import saliency, session, snapshot
+from adapler.training import finish, saliency, session, snapshot
+from adapler.training.finetune import Finetune
 from adapler.training.progress import Silent
 from adapler.training.run import train
 from tests.planted import planted_settings, write_planted_data
@@ -214,8 +217,7 @@ def test_sigterm_saves_and_leaves_with_143(short: tuple[dict[str, Any], str], tm
     assert code == 1  # the error's own code is the command line's to use
     state = json.loads((max((out / "work" / "snapshots").glob("0*")) / "state.json").read_text())
     assert state["step"] + 3 * state["epoch"] >= 4
-    (out / "train.json").write_text(json.dumps(json.loads(build_config(settings).model_dump_json())))
-    assert in_child(settings, out, None) == 0 and weights(out) == whole
+    assert in_child(settings, out, None) == 0 and weights(out) == whole  # how often it saves may change
 
 
 def test_a_full_disk_leaves_the_previous_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,11 +230,81 @@ def test_a_full_disk_leaves_the_previous_snapshot(tmp_path: Path, monkeypatch: p
     for name in ("save_file", "sync", "sha256"):
         with monkeypatch.context() as patch:
             patch.setattr(snapshot, name, full)
-            with pytest.raises(OSError, match="No space"):
+            with pytest.raises(AdaplerError, match=r"No space left on device.*make room"):
                 store.write(2, {"a": torch.zeros(3)}, {"position": 2})
         found = store.newest()
         assert found is not None and found.state == {"position": 1}
         assert [path.name for path in tmp_path.iterdir()] == ["000000001"]
+
+
+def test_a_full_disk_is_one_line(short: tuple[dict[str, Any], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> None:
+        raise SafetensorError("I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr(snapshot, "save_file", full)
+    with pytest.raises(AdaplerError, match=r"cannot write .*No space left"):
+        train(build_config(short[0]), tmp_path / "run", Silent())
+
+
+def test_weights_that_are_no_numbers_are_never_saved(
+    short: tuple[dict[str, Any], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last update of an epoch spoils them; no loss has told of it yet."""
+    settings = {**short[0], "run": {"snapshot_seconds": 0, "keep": 1}}
+    step, done = Finetune.step, 0
+
+    def spoilt(self: Finetune, batches: list[list[int]], epoch: int) -> float:
+        nonlocal done
+        loss = step(self, batches, epoch)
+        done += 1
+        if done == 3:
+            next(iter(self.parameters.values())).data[0, 0] = float("nan")
+        return loss
+
+    monkeypatch.setattr(Finetune, "step", spoilt)
+    with pytest.raises(Diverged, match="last good snapshot"):
+        train(build_config(settings), tmp_path / "run", Silent())
+    found = snapshot.Snapshots(tmp_path / "run" / "work" / "snapshots", 1, lambda _: None).newest()
+    assert found is not None and all(bool(tensor.isfinite().all()) for tensor in found.tensors.values())
+
+
+def test_a_signal_while_the_result_is_measured_stops_at_once(
+    short: tuple[dict[str, Any], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings, whole = short
+    out = tmp_path / "run"
+
+    def asked_to_stop(*_: Any, **__: Any) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(5)
+        raise AssertionError("went on")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(finish, "measure", asked_to_stop)
+        with pytest.raises(Interrupted, match="SIGTERM"):
+            train(build_config(settings), out, Silent())
+    assert in_child(settings, out, None) == 0 and weights(out) == whole
+
+
+def test_a_run_does_not_go_on_with_other_data(short: tuple[dict[str, Any], str], tmp_path: Path) -> None:
+    settings = json.loads(json.dumps(short[0]))
+    settings["data"]["source"] = str(write_planted_data(tmp_path / "data", train=96, dev=30, test=0))
+    (tmp_path / "data" / "test.jsonl").unlink()
+    assert in_child(settings, tmp_path / "run", lambda: _die_at_boundary(4, 1)) == -signal.SIGKILL
+    lines = (tmp_path / "data" / "train.jsonl").read_text().splitlines()
+    (tmp_path / "data" / "train.jsonl").write_text("\n".join(lines[:80]) + "\n")
+    with pytest.raises(BadConfig, match=r"96 texts of train .* then, 80"):
+        train(build_config(settings), tmp_path / "run", Silent())
+    (tmp_path / "data" / "train.jsonl").write_text("\n".join(lines) + "\n")
+    shares: list[float] = []
+
+    class Counting(Silent):
+        def advance(self, share: float) -> None:
+            shares.append(share)
+
+    settings["run"] = {"snapshot_seconds": 100, "keep": 3}  # neither changes what is learnt
+    train(build_config(settings), tmp_path / "run", Counting())
+    assert sum(shares) == pytest.approx(1.0, abs=0.01)
 
 
 def test_only_the_kept_number_of_snapshots_stays(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 
 from adapler.config import build_config, parse_assignments, read_config, setting_names
 from adapler.data.batches import epoch_batches
@@ -18,6 +20,8 @@ from adapler.data.tasks import TASKS
 from adapler.errors import BadConfig, BadInput
 from adapler.evaluation.evaluate import evaluate, paired_bootstrap
 from adapler.evaluation.metrics import class_weights, score
+from adapler.training import finish
+from adapler.training.progress import progress_for
 from adapler.training.reduce import predictor_rate, threshold_memory, threshold_rate
 from adapler.training.schedule import lambda_of_epoch
 from adapler.training.selection import Point, Selection, choose_point
@@ -191,3 +195,26 @@ def test_changed_conditions_are_said_on_resuming(tmp_path: Path) -> None:
     session = Session(store, Listener(), 60)
     assert session.resume() is not None
     assert "resuming" in said[0] and "threads -1 ->" in said[1]
+
+
+def split_result(score: float, speedup: float) -> finish.SplitResult:
+    return finish.SplitResult(100, 0.9, score, 20.0, [20.0], speedup, speedup, speedup, None)
+
+
+def test_the_account_says_when_a_speed_was_missed_and_when_nothing_is_saved() -> None:
+    kept = {"within_margin": True}
+    account = finish._account("accuracy", {"dev": split_result(0.89, 2.9)}, kept, 3.0)
+    assert account.endswith("at 2.90x fewer FLOPs, 1.0 points less than the full-length model it was made from (90.0).")
+    account = finish._account("accuracy", {"dev": split_result(0.89, 2.9), "test": split_result(0.88, 2.8)}, kept, 5.0)
+    assert "2.80x fewer FLOPs" in account and "5x was asked for, 2.90x was reached on dev" in account
+    account = finish._account("accuracy", {"dev": split_result(0.4, 0.9)}, kept, None)
+    assert "at 1.11x the FLOPs" in account and "saves nothing" in account
+
+
+def test_quiet_still_says_what_must_be_read() -> None:
+    console = Console(file=io.StringIO(), width=200)
+    progress = progress_for(console, quiet=True)
+    progress.phase("finetune")
+    progress.note("dev 0.9")
+    progress.say("snapshot 3 is broken")
+    assert isinstance(console.file, io.StringIO) and console.file.getvalue() == "snapshot 3 is broken\n"

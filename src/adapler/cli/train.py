@@ -63,7 +63,8 @@ def train(
     from adapler.training.progress import progress_for
     from adapler.training.run import train as run_training
 
-    with progress_for(Console(stderr=True), quiet=quiet or not leads()) as progress:
+    console = Console(stderr=True, quiet=not leads())
+    with progress_for(console, quiet=quiet) as progress:
         report = run_training(resolved, out, progress, finetuned_from=finetuned_from)
     if not leads():
         return

@@ -21,7 +21,7 @@ from adapler.study.places import CELL_FILE, PLAN_FILE, cell_done, cell_folder, r
 from adapler.study.plan import STATIC, Cell, Plan, cells
 from adapler.study.run import opened, test_texts
 from adapler.study.tables import Row
-from adapler.training.finish import read_json
+from adapler.training.snapshot import read_json
 
 COLOURS = {
     "words": "#999999",

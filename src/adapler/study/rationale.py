@@ -30,8 +30,8 @@ from adapler.records import Record, write_records
 from adapler.study.rationale_plan import CHOSEN_BY, RationaleCell, RationalePlan, rationale_cells
 from adapler.study.rationale_texts import Material, choosing_scores, gather, prepared, texts_of
 from adapler.study.static import best_full_length
-from adapler.training.finish import read_json, write_json
 from adapler.training.session import Progress
+from adapler.training.snapshot import read_json, write_json
 
 PLAN_FILE, CELL_FILE = "rationale.json", "cell.json"
 RESAMPLES = 1000

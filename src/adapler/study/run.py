@@ -31,10 +31,10 @@ from adapler.study.plan import STATIC, Cell, Plan, cells, joined
 from adapler.study.static import best_full_length
 from adapler.study.words import bag_of_words, beginnings
 from adapler.training.borrow import same_finetuning
-from adapler.training.finish import read_json, write_json
 from adapler.training.run import train
 from adapler.training.session import Progress
 from adapler.training.setup import model_folder
+from adapler.training.snapshot import read_json, write_json
 
 Say = Callable[[str], None]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from adapler.evaluation.examples import stories, story_dict
 from adapler.evaluation.metrics import score
 from adapler.evaluation.outcome import run
 from adapler.folder import REDUCTION_JSON, REPORT_JSON
-from adapler.methods.base import Reducer
+from adapler.methods.base import GRID, Reducer
 from adapler.points import Dial
 from adapler.problems import Label, changed, named
 from adapler.records import commit, machine, today, versions
@@ -31,11 +30,14 @@ from adapler.training.finetune import Finetune
 from adapler.training.reducing import Given, Reducing
 from adapler.training.selection import Point, choose_point
 from adapler.training.setup import Prepared
+from adapler.training.snapshot import write_json, writing
 
 REPORT_FILE = REPORT_JSON
 REPORT_PAGE = "report.html"
 WORK = "work"
 EXAMPLES = 20
+TARGET_TOLERANCE = 0.1
+"""How far, as a share, a run may end from the speedup that was asked for without its account saying so."""
 
 
 @dataclass(frozen=True)
@@ -59,26 +61,34 @@ class SplitResult:
         return 100 * (self.score_full - self.score)
 
 
+def finish_steps(prepared: Prepared, config: TrainConfig) -> int:
+    """What the end counts on the progress bar, in updates: dev at every scale of the dial, a forward pass being a third of an
+    update."""
+    return -(-len(GRID) * len(prepared.dev) // (3 * config.finetune.batch_size))
+
+
 def finish(given: Given, out: Path, finetune: Finetune, reduced: Reducing) -> None:
     """Measure the kept epoch against the phase-1 model, write model and report."""
     config, prepared, session = given.config, given.prepared, given.session
     session.progress.phase("evaluate")
+    session.saved()
     dataset = prepared.dataset
     splits: dict[str, tuple[list[EncodedText], Examples]] = {"dev": (prepared.dev, dataset.dev)}
     if prepared.test is not None and dataset.test is not None:
         splits["test"] = (prepared.test, dataset.test)
     finetune.load_epoch(finetune.best()[-1])
     full = {name: run(prepared.backbone, None, texts).predictions for name, (texts, _) in splits.items()}
-    checkpoint.save(out / FULL_FOLDER, prepared.backbone, prepared.tokenizer, None, prepared.max_length, overwrite=True)
+    with writing(out / FULL_FOLDER):
+        checkpoint.save(out / FULL_FOLDER, prepared.backbone, prepared.tokenizer, None, prepared.max_length, overwrite=True)
     reduced.load_best()
-    point, dial, curve = _settle(config, prepared, reduced, score(dataset.metric, dataset.dev.labels, full["dev"]))
+    point, dial, curve = _settle(given, reduced, score(dataset.metric, dataset.dev.labels, full["dev"]))
     results = {
         name: _result(dataset.metric, prepared.backbone, reduced.reducer, texts, examples.labels, full[name])
         for name, (texts, examples) in splits.items()
     }
     kept = {**(reduced.kept or {}), "within_margin": point.score > reduced.selection.threshold}
     report: dict[str, Any] = {
-        "account": _account(dataset.metric, results, kept),
+        "account": _account(dataset.metric, results, kept, config.steer.target_speedup),
         "task": dataset.name,
         "metric": dataset.metric,
         "method": config.method,
@@ -99,19 +109,20 @@ def finish(given: Given, out: Path, finetune: Finetune, reduced: Reducing) -> No
     }
     if config.run.report_examples:
         report["examples"] = _examples(prepared, reduced.reducer, full["dev"])
-    _install_model(out, prepared, reduced.reducer, dial)
+    with writing(out):
+        _install_model(out, prepared, reduced.reducer, dial)
     write_json(out / REPORT_FILE, report)
     write_report(report, out / REPORT_PAGE, examples=config.run.report_examples)
 
 
-def _settle(
-    config: TrainConfig, prepared: Prepared, reduced: Reducing, score_full: float
-) -> tuple[Point, Dial, list[dict[str, float]]]:
+def _settle(given: Given, reduced: Reducing, score_full: float) -> tuple[Point, Dial, list[dict[str, float]]]:
     """Move the kept epoch's reducer to the operating point that dev says the user wants.
 
     Returns that point; the model's dial; and dev score and speedups at every scale tried. Scales are relative to the point.
     """
+    config, prepared, session = given.config, given.prepared, given.session
     dataset = prepared.dataset
+    counted = finish_steps(prepared, config) / session.total_steps
     low, high = reduced.reducer.scale_range()
     dial, measured = measure(
         prepared.backbone,
@@ -121,6 +132,7 @@ def _settle(
         dataset.metric,
         data=f"{dataset.name}, dev",
         reference=("the full-length model it was made from", score_full),
+        advance=lambda share: session.progress.advance(share * counted),
     )
     high = min(high, reduced.reducer.farthest)
     points = [Point(point.scale, point.score, point.flops_speedup) for point in measured if low <= point.scale <= high]
@@ -188,29 +200,22 @@ def _result(
     )
 
 
-def _account(metric: str, results: dict[str, SplitResult], kept: dict[str, Any]) -> str:
+def _account(metric: str, results: dict[str, SplitResult], kept: dict[str, Any], target_speedup: float | None) -> str:
     """The whole run in one sentence."""
     split = "test" if "test" in results else "dev"
     result = results[split]
     change = f"{abs(result.loss_points):.1f} points {'less' if result.loss_points >= 0 else 'more'}"
+    saved = result.flops_speedup
+    cost = f"{saved:.2f}x fewer FLOPs" if saved > 1 else f"{1 / saved:.2f}x the FLOPs"
     sentence = (
-        f"{metric} {100 * result.score:.1f} on {result.n} {split} texts at {result.flops_speedup:.2f}x fewer FLOPs, "
+        f"{metric} {100 * result.score:.1f} on {result.n} {split} texts at {cost}, "
         f"{change} than the full-length model it was made from ({100 * result.score_full:.1f})"
     )
+    reached = results["dev"].flops_speedup  # it was steered by dev
+    if target_speedup is not None and abs(reached / target_speedup - 1) > TARGET_TOLERANCE:
+        sentence += f"; {target_speedup:g}x was asked for, {reached:.2f}x was reached on dev"
+    if saved <= 1:
+        sentence += "; it saves nothing, the full-length model is the better choice"
     if not kept.get("within_margin", False):
         sentence += "; no epoch stayed within the allowed dev loss, so the best-scoring one was kept"
     return sentence + "."
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """A table from a file of the run."""
-    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return content
-
-
-def write_json(path: Path, content: dict[str, Any]) -> None:
-    """A file of the run, whole or not at all."""
-    staging = path.with_name(path.name + ".tmp")
-    staging.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    checkpoint.sync(staging)
-    staging.replace(path)

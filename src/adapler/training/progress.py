@@ -80,7 +80,7 @@ class Bar(Silent):
 
 
 def progress_for(console: Console, *, quiet: bool) -> Silent:
-    """What fits the console."""
+    """What fits the console. Quiet, it still says what must be read."""
     if quiet:
-        return Silent()
+        return Silent(console)
     return Bar(console) if console.is_terminal else Lines(console)

@@ -20,17 +20,21 @@ from adapler.evaluation.metrics import class_weights
 from adapler.report.page import write_report
 from adapler.training.borrow import CONFIG_FILE, FINETUNED, take_finetuned
 from adapler.training.finetune import Finetune
-from adapler.training.finish import REPORT_FILE, REPORT_PAGE, WORK, finish, read_json, write_json
+from adapler.training.finish import REPORT_FILE, REPORT_PAGE, WORK, finish, finish_steps
 from adapler.training.processes import join
 from adapler.training.progress import Silent
 from adapler.training.recipes import RECIPES, Recipe
 from adapler.training.reducing import Given
 from adapler.training.session import Progress, Session
 from adapler.training.setup import Prepared, prepare
-from adapler.training.snapshot import Snapshots
+from adapler.training.snapshot import Snapshots, read_json, write_json
 
 GIVEN = "given"
 """Where a run folder keeps a model and data that came from memory."""
+DATA_FILE = "data.json"
+"""Says, in a run's work folder, what its data was when it began."""
+MAY_CHANGE = ("keep", "snapshot_seconds")
+"""Settings of `run` that another start of the same run may change: nothing it learns depends on them."""
 
 
 def train(
@@ -53,6 +57,7 @@ def train(
     for note in prepared.notes:
         progress.say(note)
     work = out / WORK
+    processes.first(lambda: _check_data(prepared, out, finetuned_from))
     snapshots = Snapshots(work / "snapshots", config.run.keep, progress.say)
     session = Session(snapshots, progress, config.run.snapshot_seconds, processes=processes)
     with session.signals(), processes.tracking(config.run.tracker, work / "tracker", config.model_dump()):
@@ -67,7 +72,7 @@ def _run_phases(config: TrainConfig, out: Path, prepared: Prepared, session: Ses
     session.processes.part_ways()
     snapshot = session.resume()
     finetune = Finetune(prepared, config.finetune, config.run, session, work / "finetuned", weights)
-    session.total_steps = finetune.total + recipe.steps(config, len(dataset.train))
+    session.total_steps = finetune.total + recipe.steps(config, len(dataset.train)) + finish_steps(prepared, config)
     if recipe.passed(finetune.name, snapshot) or (snapshot is None and (work / FINETUNED).exists()):
         before = read_json(work / FINETUNED)
         finetune.load_state(before)
@@ -95,7 +100,8 @@ def _claim(config: TrainConfig, out: Path, progress: Progress, finetuned_from: s
     if file.exists():
         before = json.loads(file.read_text(encoding="utf-8"))
         started = (out / WORK).exists() or (out / REPORT_FILE).exists()
-        if build_config(before) != config and started:
+        may_change = {"run": {name: before["run"].get(name) for name in MAY_CHANGE if name in before.get("run", {})}}
+        if started and build_config(before) != build_config(resolved, may_change):
             raise BadConfig(f"{out} holds a run with other settings ({_difference(before, resolved)}); choose another --out")
         if (out / REPORT_FILE).exists():
             progress.say(f"{out} is finished; nothing to do")
@@ -104,6 +110,7 @@ def _claim(config: TrainConfig, out: Path, progress: Progress, finetuned_from: s
                 write_report(report, out / REPORT_PAGE, examples=config.run.report_examples)
             return report
         if started:
+            write_json(file, resolved)
             return None  # else it was refused before it began, its model or data being wrong: the settings may change
     if out.exists() and any(entry.name not in (GIVEN, CONFIG_FILE) for entry in out.iterdir()):
         raise BadConfig(f"{out} exists and holds no run of adapler; choose an empty or a new folder")
@@ -113,6 +120,22 @@ def _claim(config: TrainConfig, out: Path, progress: Progress, finetuned_from: s
     out.mkdir(parents=True, exist_ok=True)
     write_json(file, resolved)
     return None
+
+
+def _check_data(prepared: Prepared, out: Path, finetuned_from: str | Path | None) -> None:
+    """Remember what the data is; refuse to go on, or to take another run's phase 1 over, with other data."""
+    found = {"train": len(prepared.train), "dev": len(prepared.dev), "sha256": prepared.digest()}
+    own = out / WORK / DATA_FILE
+    for folder in (out, None if finetuned_from is None else Path(finetuned_from)):
+        file = None if folder is None else folder / WORK / DATA_FILE
+        before = read_json(file) if file is not None and file.is_file() else found
+        if before != found:
+            raise BadConfig(
+                f"the data is not what it was in {folder}: {before['train']} texts of train and {before['dev']} of dev then, "
+                f"{found['train']} and {found['dev']} now, or other ones; restore it, or choose another --out"
+            )
+    own.parent.mkdir(parents=True, exist_ok=True)
+    write_json(own, found)
 
 
 def _difference(before: dict[str, Any], after: dict[str, Any], prefix: str = "") -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import time
 from abc import ABC, abstractmethod
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from adapler.errors import Diverged, Interrupted
 from adapler.memory import give_back
-from adapler.records import versions
+from adapler.records import machine, versions
 from adapler.training.processes import Processes
 from adapler.training.snapshot import Snapshot, Snapshots
 
@@ -93,6 +94,7 @@ class Session:
     _written: float = field(default_factory=time.monotonic)
     _signal: int | None = None
     _agreed: bool = False
+    _saved: bool = False
 
     def resume(self) -> Snapshot | None:
         """The newest whole snapshot, with its history taken over; None for a fresh run."""
@@ -122,22 +124,21 @@ class Session:
             if own in snapshot.tensors:  # else there are more processes than there were
                 torch.set_rng_state(snapshot.tensors[own])
             start, first = snapshot.state["epoch"], snapshot.state["step"]
+            self.progress.advance((start * len(phase.steps(0)) + first) / self.total_steps)
         for epoch in range(start, phase.epochs):
             steps = phase.steps(epoch)
             before = self.logged + epoch * len(steps)
             for index in range(first, len(steps)):
                 loss = phase.step(steps[index], epoch)
-                if loss != loss or loss in (float("inf"), float("-inf")):
-                    raise Diverged(
-                        f"the loss became {loss} in {phase.name}, epoch {epoch + 1}, step {index + 1}. The last good "
-                        f"snapshot is kept in {self.snapshots.folder}; lower the learning rate and start in a new folder"
-                    )
+                if not math.isfinite(loss):
+                    raise self._diverged(f"the loss became {loss} in {phase.name}, epoch {epoch + 1}, step {index + 1}")
                 self.progress.advance(1 / self.total_steps)
                 if index % LOG_EVERY == 0:
                     self.processes.log({f"{phase.name}/loss": loss}, before + index)
                 if index + 1 < len(steps):
                     self._tick(phase, epoch, index + 1)
             first = 0
+            self._check(phase, epoch)
             phase.finish_epoch(epoch)
             self._log_row(before + len(steps))
             self.write(phase, epoch + 1, 0)
@@ -174,10 +175,13 @@ class Session:
     def stop_if_asked(self) -> None:
         """Leave, if a signal asked for it; the state has just been saved."""
         if self.processes.any(self._signal is not None):
-            number = self._signal or signal.SIGTERM
-            raise Interrupted(
-                f"stopped by {signal.Signals(number).name}; the state is saved, the same command goes on from here", number
-            )
+            raise self._interrupted(self._signal or signal.SIGTERM)
+
+    def saved(self) -> None:
+        """Nothing is left to be saved: from here on a signal stops the run at once."""
+        self._saved = True
+        if self._signal is not None:
+            raise self._interrupted(self._signal)
 
     @contextmanager
     def signals(self) -> Iterator[None]:
@@ -185,6 +189,8 @@ class Session:
 
         def remember(number: int, _frame: FrameType | None) -> None:
             self._signal = number
+            if self._saved:
+                raise self._interrupted(number)
 
         try:
             before = {number: signal.signal(number, remember) for number in (signal.SIGTERM, signal.SIGINT)}
@@ -198,8 +204,25 @@ class Session:
 
     def _tick(self, phase: Phase, epoch: int, step: int) -> None:
         if self._wish() if self.processes.count == 1 else self._agreed:
+            self._check(phase, epoch)
             self.write(phase, epoch, step)
             self.stop_if_asked()
+
+    def _check(self, phase: Phase, epoch: int) -> None:
+        """Refuse to keep weights that are no numbers: a loss tells of them only a step later."""
+        for name, tensor in phase.tensors().items():
+            if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
+                raise self._diverged(f"{name} holds numbers that are none in {phase.name}, epoch {epoch + 1}")
+
+    def _diverged(self, what: str) -> Diverged:
+        return Diverged(
+            f"{what}. The last good snapshot is kept in {self.snapshots.folder}; lower the learning rate and start in a new "
+            f"folder"
+        )
+
+    def _interrupted(self, number: int) -> Interrupted:
+        name = signal.Signals(number).name
+        return Interrupted(f"stopped by {name}; the state is saved, the same command goes on from here", number)
 
     def _wish(self) -> bool:
         """Whether this process wants to save now."""
@@ -213,4 +236,4 @@ class Session:
 
 def conditions(processes: int = 1) -> dict[str, Any]:
     """What a run's last bits depend on."""
-    return {"processes": processes, "threads": torch.get_num_threads(), **versions()}
+    return {"processes": processes, "threads": torch.get_num_threads(), "machine": machine(), **versions()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +41,14 @@ class Prepared:
     """Whether the model came with a head for this data's labels: phase 1 is then done."""
     notes: tuple[str, ...] = ()
     """What the user should know of model and data."""
+
+    def digest(self) -> str:
+        """Of the texts and labels that training sees, as it sees them."""
+        found = hashlib.sha256()
+        for texts, labels in ((self.train, self.dataset.train.labels), (self.dev, self.dataset.dev.labels)):
+            for text, label in zip(texts, labels, strict=True):
+                found.update(text.ids.tobytes() + text.types.tobytes() + repr(label).encode())
+        return found.hexdigest()
 
 
 def model_folder(name: str) -> Path:

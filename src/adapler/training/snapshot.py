@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from adapler.checkpoint import sync
-from adapler.safefile import sha256
+from adapler.errors import AdaplerError
+from adapler.safefile import reason, sha256
 
 _TENSORS = "tensors.safetensors"
 _STATE = "state.json"
@@ -42,6 +44,12 @@ class Snapshots:
 
     def write(self, number: int, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
         """Add a snapshot; the ones before it stay whole until it is on disk, then the oldest beyond `keep` go."""
+        with writing(self.folder):
+            self._write(number, tensors, state)
+        for old in self._numbers()[: -self.keep]:
+            shutil.rmtree(self.folder / f"{old:09d}", ignore_errors=True)
+
+    def _write(self, number: int, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         staging = self.folder / _STAGING
         shutil.rmtree(staging, ignore_errors=True)
@@ -61,8 +69,6 @@ class Snapshots:
         except BaseException:
             shutil.rmtree(staging, ignore_errors=True)  # a full disk gets its room back; earlier snapshots are untouched
             raise
-        for old in self._numbers()[: -self.keep]:
-            shutil.rmtree(self.folder / f"{old:09d}", ignore_errors=True)
 
     def newest(self) -> Snapshot | None:
         """The newest snapshot whose every byte is as written; broken ones are passed over, and said."""
@@ -87,9 +93,37 @@ class Snapshots:
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     """One safetensors file, whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    staging = path.with_name(path.name + _STAGING)
-    save_file({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, staging)
-    sync(staging)
-    staging.replace(path)
-    sync(path.parent)
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        staging = path.with_name(path.name + _STAGING)
+        save_file({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, staging)
+        sync(staging)
+        staging.replace(path)
+        sync(path.parent)
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """A file of the run, whole or not at all."""
+    with writing(path):
+        staging = path.with_name(path.name + ".tmp")
+        staging.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        sync(staging)
+        staging.replace(path)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A table from such a file."""
+    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return content
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Inside, what the system refuses to write (a full disk, no permission) is a typed error."""
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        told = error.strerror if isinstance(error, OSError) and error.strerror else reason(error)
+        raise AdaplerError(
+            f"cannot write {path} ({told}); make room there, then the same command goes on from the last snapshot"
+        ) from error
