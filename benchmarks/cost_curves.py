@@ -36,6 +36,7 @@ from adapler.points import Operating
 from adapler.records import Record, write_records
 from adapler.timing import REPEATS, Timing, race
 from adapler.training.progress import Silent, progress_for
+from benchmarks.memory_use import peak_mib, resident_mib
 
 RESULTS = Path(__file__).parent / "results"
 LENGTHS = (8, 16, 32, 64, 128, 256, 512)
@@ -144,8 +145,9 @@ def length_records(
     names = {", ".join(map(str, key)): key for key in contenders}
     raced = race({name: counted(contenders[key]) for name, key in names.items()}, seconds=seconds)
     timings = {key: raced[name] for name, key in names.items()}
+    peaks = {key: peak_mib(work) for key, work in contenders.items()}
     return [
-        *(_length_record(shared, key, timing, counts[key[2]]) for key, timing in timings.items()),
+        *(_length_record(shared, key, timing, counts[key[2]], peaks[key]) for key, timing in timings.items()),
         *growth_records(shared, timings, counts),
     ]
 
@@ -158,7 +160,7 @@ def _call(classifier: Classifier, point: str, texts: list[str]) -> Callable[[], 
     return run
 
 
-def _length_record(shared: Record, key: tuple[str, str, int], timing: Timing, count: int) -> Record:
+def _length_record(shared: Record, key: tuple[str, str, int], timing: Timing, count: int, peak: float) -> Record:
     runtime, point, length = key
     each = [1e6 * seconds / (length * count) for seconds in timing.seconds]
     return replace(
@@ -173,7 +175,7 @@ def _length_record(shared: Record, key: tuple[str, str, int], timing: Timing, co
         spread=max(each) - min(each),
         repeats=len(each),
         batch=BUDGET,
-        config={"part": Part.lengths, "tokens": length},
+        config={"part": Part.lengths, "tokens": length, "peak_mib": round(peak, 1)},
     )
 
 
@@ -261,14 +263,6 @@ def growth_percent(seen: Sequence[Mark], settled: int = SETTLED) -> float | None
     before = [memory for count, _, memory in seen if count == settled]
     after = [memory for count, _, memory in seen if count > settled]
     return 100 * (max(after) / before[0] - 1) if before and after else None
-
-
-def resident_mib() -> float:
-    """Memory of this process that is in RAM now."""
-    for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1]) / 1024
-    raise BadInput("this system does not tell a process's resident memory in /proc/self/status")
 
 
 def stored(path: Path) -> list[Record]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from benchmarks.measured import MISSING, Records, commit, conditions
@@ -120,7 +120,7 @@ def _curves_of(rows: Records) -> str:
     parts = [f"*{rows[0]['task']}*"]
     lengths, stream = ([row for row in rows if row.get("unit") == unit] for unit in ("us/token", "s"))
     if lengths:
-        parts.append(_lengths(lengths))
+        parts.append(_lengths(lengths, lambda row: _microseconds(row["value"])))
         parts += [
             f"At full length in {row['runtime']} a token of a 512-token text takes {row['value']:.2f}x the time of one of a "
             f"128-token text (spread {row['spread']:.2f})."
@@ -128,6 +128,8 @@ def _curves_of(rows: Records) -> str:
             if row.get("unit") == "ratio"
         ]
         parts.append(f"Time a token; {conditions(lengths[0], SOFTWARE)}")
+        if all("peak_mib" in row["config"] for row in lengths):
+            parts += [_lengths(lengths, lambda row: f"{row['config']['peak_mib']:.0f}"), _PEAK]
     if stream:
         parts.append(_stream(stream))
         growth = next((g for row in stream if (g := row["config"].get("memory_growth_percent")) is not None), None)
@@ -136,15 +138,19 @@ def _curves_of(rows: Records) -> str:
     return "\n\n".join(parts)
 
 
-def _lengths(rows: Records) -> str:
+_PEAK = "Memory in MiB that the same texts took at their peak beyond the models'."
+
+
+def _lengths(rows: Records, cell: Callable[[dict[str, Any]], str]) -> str:
+    """A column a runtime and point, a row a length."""
     columns = list(dict.fromkeys((row["runtime"], row["point"]) for row in rows))
-    values = {(row["config"]["tokens"], row["runtime"], row["point"]): row["value"] for row in rows}
+    values = {(row["config"]["tokens"], row["runtime"], row["point"]): cell(row) for row in rows}
     lines = [
         f"| tokens of a text | {' | '.join(f'{runtime}, {point}' for runtime, point in columns)} |",
         "|---:|" + "---:|" * len(columns),
     ]
     for tokens in sorted({row["config"]["tokens"] for row in rows}):
-        cells = [_microseconds(values.get((tokens, *column))) for column in columns]
+        cells = [values.get((tokens, *column), "") for column in columns]
         lines.append(f"| {tokens} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -203,5 +209,5 @@ def _times(value: float | None) -> str:
     return "" if value is None else f"{value:.2f}x"
 
 
-def _microseconds(value: float | None) -> str:
-    return "" if value is None else f"{value:.1f} µs"
+def _microseconds(value: float) -> str:
+    return f"{value:.1f} µs"

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from adapler.data.text import Text, TextEncoder
@@ -20,12 +21,12 @@ from benchmarks.cost_curves import (
     length_records,
     marks,
     merged,
-    resident_mib,
     stored,
     stream_marks,
     stream_records,
     texts_of_length,
 )
+from benchmarks.memory_use import peak_mib, resident_mib
 from tests.tiny import tiny_classifier, tiny_texts, tiny_tokenizer
 
 
@@ -77,6 +78,7 @@ def test_growth_counts_from_the_settled_mark() -> None:
 
 def test_resident_memory_is_told_by_the_system() -> None:
     assert 10 < resident_mib() < 1e6
+    assert 100 < peak_mib(lambda: np.ones(2**24)) < 1000  # 128 MiB, gone again when it is asked
 
 
 def test_a_part_measured_anew_leaves_the_other_alone(tmp_path: Path) -> None:
@@ -108,6 +110,7 @@ def test_lengths_of_a_tiny_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         f"torch, {point}, {length} tokens" for length in (8, 32) for point in ("full", "trained")
     ]
     assert all(one.value is not None and one.value > 0 and one.unit == "us/token" for one in found)
+    assert all(one.config is not None and one.config["peak_mib"] >= 0 for one in found)
 
 
 def test_a_stream_of_a_tiny_model() -> None:

@@ -86,7 +86,8 @@ def test_tasks_stand_beside_each_other(records: Records) -> None:
 def test_cost_curves_of_both_parts_or_of_one() -> None:
     shared = {"kind": "curve", "task": "news", "runtime": "torch", **CONDITIONS}
     lengths = [
-        {**shared, "unit": "us/token", "point": point, "value": value, "repeats": 7, "config": {"part": "lengths", "tokens": n}}
+        {**shared, "unit": "us/token", "point": point, "value": value, "repeats": 7}
+        | {"config": {"part": "lengths", "tokens": n, "peak_mib": n}}
         for n, point, value in ((8, "full", 80.0), (8, "trained", 40.0), (128, "full", 100.0))
     ]
     ratio = {**shared, "unit": "ratio", "value": 1.5, "spread": 0.02, "config": {"part": "lengths"}}
@@ -97,6 +98,7 @@ def test_cost_curves_of_both_parts_or_of_one() -> None:
     found = cost_curves([*lengths, ratio, *stream])
     assert "| tokens of a text | torch, full | torch, trained |" in found
     assert "| 8 | 80.0 µs | 40.0 µs |\n| 128 | 100.0 µs |  |" in found
+    assert "| 8 | 8 | 8 |\n| 128 | 128 |  |" in found and "Memory in MiB" in found
     assert "takes 1.50x the time" in found and "memory grew by 0.4%" in found
     assert "| 100,000 | 200.0 | 500 | 904 |" in found
     assert "texts of the stream" not in cost_curves(lengths) and "tokens of a text" not in cost_curves(stream)
