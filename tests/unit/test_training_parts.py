@@ -158,7 +158,7 @@ def test_evaluation_tells_losses_by_class_and_length(tmp_path: Path) -> None:
     changed = report["against_own_full_length"]["answers_changed"]
     assert report["score"] == pytest.approx(1 - changed / 40) and report["flops_speedup"] > 1
     assert sum(row["n"] for row in report["by_class"]) == sum(row["n"] for row in report["by_length"]) == 40
-    with pytest.raises(BadInput, match="label 'other' is not known to the model"):
+    with pytest.raises(BadInput, match="line 1: column 'label' holds 'other', a label not known to the model"):
         file.write_text(json.dumps({"text": "a", "label": "other"}) + "\n")
         read_split(data, "test", made.labels)
 

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from adapler.data.files import PAIR_COLUMN, open_table
+from adapler.data.files import PAIR_COLUMN, cell, open_table
 from adapler.data.labels import Labelled
 from adapler.data.load import split_files
 from adapler.data.rationales import NO_WORD, SpecialIds, chunk_windows
@@ -41,7 +41,7 @@ class Document:
     def labelled(self) -> Labelled:
         """Without its marks."""
         text = " ".join(self.words)
-        return self.where, text if self.pair is None else (text, self.pair), self.label
+        return cell(self.where, "label"), text if self.pair is None else (text, self.pair), self.label
 
 
 @dataclass(frozen=True)
@@ -92,8 +92,7 @@ def read_documents(source: str, split: str) -> tuple[list[Document], int]:
                 without += 1
                 continue
             _check(table, place, words, marks, label)
-            where = f"{table.name} {table.unit} {place}"
-            documents.append(Document(where, tuple(words), tuple(map(int, marks)), label, *pair))
+            documents.append(Document(table.where(place), tuple(words), tuple(map(int, marks)), label, *pair))
     return documents, without
 
 

@@ -52,13 +52,14 @@ class Table(ABC):
 
     def bad(self, what: str, place: int | None = None) -> BadInput:
         """The error that names this file and, where it has one, the place."""
-        return BadInput(f"{self._where(place)}: {what}")
+        return BadInput(f"{self.where(place)}: {what}")
 
     def without(self, column: str, columns: Sequence[str], place: int | None = None) -> BadInput:
         """The error for a column that is not there."""
-        return no_column(self._where(place), column, columns)
+        return no_column(self.where(place), column, columns)
 
-    def _where(self, place: int | None) -> str:
+    def where(self, place: int | None) -> str:
+        """This file and the place, as errors name them."""
         return self.name if place is None else f"{self.name} {self.unit} {place}"
 
 
@@ -95,6 +96,11 @@ def text_columns(name: str, columns: Sequence[str], text: str | None, pair: str 
         if column not in columns:
             raise no_column(name, column, columns)
     return chosen
+
+
+def cell(where: str, column: str) -> str:
+    """Where a value stands, as errors name it; `where` is its file and place."""
+    return f"{where}: column {column!r}"
 
 
 def no_column(where: str, column: str, columns: Sequence[str]) -> BadInput:

@@ -14,7 +14,7 @@ from adapler.errors import BadInput
 from adapler.problems import MULTI, REGRESSION, SINGLE, Label, Problem
 
 Labelled = tuple[str, Text, Any]
-"""Where a row stands (for errors), its text, its label as written."""
+"""Where the label stands (file, line and column, for errors), the row's text, its label as written."""
 SEPARATOR = "|"
 """Between the labels of a text in a file whose cells cannot hold lists."""
 
@@ -49,14 +49,14 @@ def is_label(label: Any, problem: Problem | None) -> bool:
     return label == label and isinstance(label, str | int | float)
 
 
-def problem_seen(rows: Sequence[Labelled], column: str) -> Problem:
+def problem_seen(rows: Sequence[Labelled]) -> Problem:
     """What the labels look like: lists, fractions, or else names."""
     lists = sum(isinstance(label, list) for _, _, label in rows)
     if lists == len(rows) and rows:
         return MULTI
     if lists:
         where = next(where for where, _, label in rows if not isinstance(label, list))
-        raise BadInput(f"{where}: column {column!r} holds one label where others hold a list; write lists throughout")
+        raise BadInput(f"{where} holds one label where others hold a list; write lists throughout")
     numbers = [_as_float(label) for _, _, label in rows]
     fractions = any(number is not None and not number.is_integer() for number in numbers)
     return REGRESSION if fractions and None not in numbers else SINGLE
@@ -66,11 +66,9 @@ def label_names(
     train: Sequence[Labelled], problem: Problem, task: Task | None, column: str
 ) -> tuple[dict[str, int], tuple[str, ...]]:
     """Every label of train as written -> its number, and the names in order of number."""
-    if not train:
-        raise BadInput("the train split is empty; expected labelled texts")
+    found = labels_seen(train, problem)
     if problem == REGRESSION:
         return {}, (column,)
-    found = {key for _, _, label in train for key in label_keys(label, problem)}
     numbers = [_as_int(label) for label in found]
     if found and all(number is not None for number in numbers):
         ordered: list[str] = sorted(found, key=lambda label: _as_int(label) or 0)
@@ -80,11 +78,20 @@ def label_names(
         ordered = sorted(found)
         if task and set(ordered) <= set(task.labels):
             return {label: number for number, label in enumerate(task.labels)}, task.labels
-    if problem == MULTI and not found:
-        raise BadInput(f"no text of train has a label in column {column!r}; there is nothing to learn")
-    if problem == SINGLE and len(found) < 2:
-        raise BadInput(f"{train[0][0]} and all other rows have the label {ordered[0]!r}; a classifier needs at least two")
     return {label: number for number, label in enumerate(ordered)}, tuple(ordered)
+
+
+def labels_seen(train: Sequence[Labelled], problem: Problem) -> set[str]:
+    """Every label of train as written. Too few to learn from are refused, also where a task or a model knows more of them."""
+    if not train:
+        raise BadInput("the train split is empty; expected labelled texts")
+    found = {key for _, _, label in train for key in label_keys(label, problem)}
+    where = train[0][0]
+    if not found:
+        raise BadInput(f"{where} holds no label, as do all other rows; there is nothing to learn")
+    if problem == SINGLE and len(found) < 2:
+        raise BadInput(f"{where} holds {found.pop()!r}, as do all other rows; a classifier needs at least two labels")
+    return found
 
 
 def label_numbers(names: Sequence[str]) -> dict[str, int]:
@@ -115,12 +122,12 @@ def _label(row: Labelled, values: dict[str, int], problem: Problem, where_known:
     if problem == REGRESSION:
         number = _as_float(label)
         if number is None or not math.isfinite(number):
-            raise BadInput(f"{where}: {label!r} is no number, and the labels are quantities")
+            raise BadInput(f"{where} holds {label!r}, which is no number, and the labels are quantities")
         return number
     keys = list(label_keys(label, problem))
     for key in keys:
         if key not in values:
-            raise BadInput(f"{where}: label {key!r} is not known to {where_known}, which has {', '.join(values)}")
+            raise BadInput(f"{where} holds {key!r}, a label not known to {where_known}, which has {', '.join(values)}")
     if problem == SINGLE:
         return values[keys[0]]
     given = {values[key] for key in keys}

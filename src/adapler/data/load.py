@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from adapler.config import DataSettings
-from adapler.data.files import format_of, open_table, text_columns
-from adapler.data.labels import Examples, Labelled, is_label, label_keys, label_names, label_numbers, numbered, problem_seen
+from adapler.data.files import cell, format_of, open_table, text_columns
+from adapler.data.labels import Examples, Labelled, is_label, label_names, label_numbers, labels_seen, numbered, problem_seen
 from adapler.data.tasks import TASKS, Task
 from adapler.errors import BadInput, MissingExtra, OtherLabels
 from adapler.problems import METRICS_OF, REGRESSION, SINGLE, Problem
@@ -60,7 +60,7 @@ def load_dataset(settings: DataSettings, seed: int, known: Known | None = None) 
     rows = {split: list(read()) for split, read in _split_readers(settings, source, task).items()}
     if "train" not in rows:
         raise BadInput(f"{settings.source}: no train split; expected a file named train.csv, train.jsonl, train.parquet ...")
-    problem = settings.problem or problem_seen(rows["train"], settings.label)
+    problem = settings.problem or problem_seen(rows["train"])
     if known is None:
         values, names = label_names(rows["train"], problem, task, settings.label)
     else:
@@ -79,6 +79,11 @@ def load_dataset(settings: DataSettings, seed: int, known: Known | None = None) 
     if settings.train_limit is not None and settings.train_limit < len(train):
         train = train.only(sorted(random.choice(len(train), settings.train_limit, replace=False).tolist()))
         notes.append(f"train limited to {len(train)} examples (seed {seed})")
+    if problem == SINGLE and len(set(train.labels)) < 2:  # of the file's labels only one was drawn
+        raise BadInput(
+            f"{cell(settings.source, settings.label)} holds the same label in all {len(train)} examples that are left to train "
+            f"on; a classifier needs at least two. Add examples, raise train_limit or take another seed"
+        )
     dataset = Dataset(
         name=task.name if task else source.stem.split(".")[0] if source.exists() else settings.source,
         train=train,
@@ -124,7 +129,8 @@ def read_labelled(settings: DataSettings, path: Path) -> Iterator[Labelled]:
                     raise table.bad(f"column {column!r} holds {kind}, expected a string", place)
             if not is_label(label, settings.problem):
                 raise table.bad(f"column {settings.label!r} holds {label!r}, expected a label", place)
-            yield f"{table.name} {table.unit} {place}", texts[0] if len(texts) == 1 else (texts[0], texts[1]), label
+            where = cell(table.where(place), settings.label)
+            yield where, texts[0] if len(texts) == 1 else (texts[0], texts[1]), label
 
 
 def _split_readers(settings: DataSettings, source: Path, task: Task | None) -> dict[str, Callable[[], Iterable[Labelled]]]:
@@ -190,7 +196,7 @@ def _hub_readers(settings: DataSettings, task: Task | None) -> dict[str, Callabl
             named = feature.int2str(label) if hasattr(feature, "int2str") else label
             if not is_label(named, settings.problem):
                 raise BadInput(f"{place}: column {settings.label!r} holds {named!r}, expected a label")
-            yield place, (row[text], row[pair]) if pair else row[text], named
+            yield cell(place, settings.label), (row[text], row[pair]) if pair else row[text], named
 
     def labelled(split: str) -> bool:
         table = loaded[split]
@@ -208,10 +214,9 @@ def _known_values(train: Sequence[Labelled], problem: Problem, known: Known) -> 
     values = label_numbers(known.labels)
     if problem != known.problem:
         raise OtherLabels(f"the data is a {problem} problem, the model's own a {known.problem} problem")
-    if problem != REGRESSION:
-        others = sorted({key for _, _, label in train for key in label_keys(label, problem)} - values.keys())
-        if others:
-            raise OtherLabels(f"the data has the label {others[0]!r}, the model was trained for {', '.join(known.labels)}")
+    others = sorted(labels_seen(train, problem) - values.keys())
+    if others and problem != REGRESSION:
+        raise OtherLabels(f"the data has the label {others[0]!r}, the model was trained for {', '.join(known.labels)}")
     return values
 
 
