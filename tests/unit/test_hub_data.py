@@ -46,17 +46,23 @@ def test_a_named_task_is_read_and_a_test_split_without_labels_left_out(hub: Path
         read_split(DataSettings(source="sst2"), "test", NAMES)
 
 
-def test_a_label_or_text_that_is_missing_is_named_with_its_row(hub: Path) -> None:
+@pytest.mark.parametrize(
+    ("column", "value", "words"),
+    [
+        ("label", -1, "row 4: column 'label' holds -1"),
+        ("label", None, "row 4: column 'label' holds null"),
+        ("sentence", None, "row 4: column 'sentence' holds null"),
+        ("sentence", "", "row 4: column 'sentence' is empty"),
+    ],
+)
+def test_a_label_or_text_that_is_missing_is_named_with_its_row(
+    hub: Path, column: str, value: int | str | None, words: str
+) -> None:
     table = rows(20)
-    table["label"][3] = -1
+    table[column][3] = value
     features = datasets.Features({"sentence": datasets.Value("string"), "label": datasets.ClassLabel(names=NAMES)})
     datasets.Dataset.from_dict(table, features=features).to_parquet(hub / "train.parquet")
-    with pytest.raises(BadInput, match="row 4: column 'label' holds -1"):
-        load_dataset(DataSettings(source="sst2"), seed=0)
-    table = rows(20)
-    table["sentence"][5] = None
-    datasets.Dataset.from_dict(table, features=features).to_parquet(hub / "train.parquet")
-    with pytest.raises(BadInput, match="row 6: column 'sentence' holds None"):
+    with pytest.raises(BadInput, match=words):
         load_dataset(DataSettings(source="sst2"), seed=0)
 
 

@@ -317,6 +317,7 @@ def _distinct(table: Table, columns: Sequence[str]) -> Sequence[str]:
 
 
 def described(value: object) -> str:
+    """A value with its type, as errors show it."""
     if value is None:
         return "null"
     shown = repr(value)

@@ -1,4 +1,5 @@
-"""Labels as data writes them, as numbers: one of several names, any number of several, or a quantity."""
+"""Labels as data writes them, as numbers: one of several names, any number of several, or a quantity. Cells that lack their
+text or label are refused here, whatever they were read from."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from adapler.data.files import described
 from adapler.data.tasks import Task
 from adapler.data.text import Text
 from adapler.errors import BadInput
@@ -17,6 +19,9 @@ Labelled = tuple[str, Text, Any]
 """Where the label stands (file, line and column, for errors), the row's text, its label as written."""
 SEPARATOR = "|"
 """Between the labels of a text in a file whose cells cannot hold lists."""
+_MISSING = ("", "nan")
+"""How tables write a label that is not there, in any case and between spaces."""
+_REMEDY = "fill it in or leave the row out"
 
 
 @dataclass(frozen=True)
@@ -40,13 +45,19 @@ class Examples:
         return Examples([self.texts[i] for i in chosen], [self.labels[i] for i in chosen])
 
 
-def is_label(label: Any, problem: Problem | None) -> bool:
-    """Whether a cell may be a label: a list of names is one, nothing at all only where a text may have no label."""
-    if isinstance(label, list):
-        return problem in (None, MULTI) and all(isinstance(each, str | int) for each in label)
-    if label is None or label == "":
-        return problem == MULTI
-    return label == label and isinstance(label, str | int | float)
+def check_text(where: str, text: Any) -> None:
+    """Refuse a cell that holds no text to learn from or to be measured on: an empty one is how tables write a missing value."""
+    if not isinstance(text, str):
+        raise BadInput(f"{where} holds {described(text)}, expected a string; {_REMEDY}")
+    if not text.strip():
+        raise BadInput(f"{where} is empty, expected a text; {_REMEDY}")
+
+
+def check_label(where: str, label: Any, problem: Problem | None) -> None:
+    """Refuse a cell that is no label: a list of names is one, nothing at all only where a text may have no label."""
+    if not _is_label(label, problem):
+        found = f"holds {described(label)}" if label != "" else "is empty"
+        raise BadInput(f"{where} {found}, expected a label; {_REMEDY}")
 
 
 def problem_seen(rows: Sequence[Labelled]) -> Problem:
@@ -132,6 +143,18 @@ def _label(row: Labelled, values: dict[str, int], problem: Problem, where_known:
         return values[keys[0]]
     given = {values[key] for key in keys}
     return tuple(float(number in given) for number in range(max(values.values()) + 1))
+
+
+def _is_label(label: Any, problem: Problem | None) -> bool:
+    if label is None:
+        return problem == MULTI
+    if isinstance(label, list):
+        if problem not in (None, MULTI) or not all(isinstance(each, str | int) for each in label):
+            return False
+        problem = MULTI
+    elif not isinstance(label, str | int | float):
+        return False
+    return all(key.strip().lower() not in _MISSING for key in label_keys(label, problem or SINGLE))
 
 
 def _key(label: Any) -> str:

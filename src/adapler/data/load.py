@@ -6,15 +6,26 @@ Whatever is wrong with the data is a `BadInput` that names file, line and column
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from adapler.config import DataSettings
 from adapler.data.files import cell, format_of, open_table, text_columns
-from adapler.data.labels import Examples, Labelled, is_label, label_names, label_numbers, labels_seen, numbered, problem_seen
+from adapler.data.labels import (
+    Examples,
+    Labelled,
+    check_label,
+    check_text,
+    label_names,
+    label_numbers,
+    labels_seen,
+    numbered,
+    problem_seen,
+)
 from adapler.data.tasks import TASKS, Task
 from adapler.errors import BadInput, MissingExtra, OtherLabels
 from adapler.problems import METRICS_OF, REGRESSION, SINGLE, Problem
@@ -123,14 +134,17 @@ def read_labelled(settings: DataSettings, path: Path) -> Iterator[Labelled]:
             raise table.without(settings.label, table.columns)
         for place, values in table.rows([*columns, settings.label]):
             *texts, label = values
-            for column, value in zip(columns, texts, strict=True):
-                if not isinstance(value, str):
-                    kind = "null" if value is None else f"{type(value).__name__} {value!r}"
-                    raise table.bad(f"column {column!r} holds {kind}, expected a string", place)
-            if not is_label(label, settings.problem):
-                raise table.bad(f"column {settings.label!r} holds {label!r}, expected a label", place)
-            where = cell(table.where(place), settings.label)
-            yield where, texts[0] if len(texts) == 1 else (texts[0], texts[1]), label
+            yield _labelled(table.where(place), dict(zip(columns, texts, strict=True)), label, settings)
+
+
+def _labelled(where: str, texts: Mapping[str, Any], label: Any, settings: DataSettings) -> Labelled:
+    """A row, once its cells are checked; one text or two, by their columns."""
+    for column, text in texts.items():
+        check_text(cell(where, column), text)
+    place = cell(where, settings.label)
+    check_label(place, label, settings.problem)
+    first, *second = texts.values()
+    return place, (first, second[0]) if second else first, label
 
 
 def _split_readers(settings: DataSettings, source: Path, task: Task | None) -> dict[str, Callable[[], Iterable[Labelled]]]:
@@ -190,13 +204,8 @@ def _hub_readers(settings: DataSettings, task: Task | None) -> dict[str, Callabl
             place, label = f"{name} {split} row {number}", row[settings.label]
             if label == _UNLABELLED and hasattr(feature, "int2str"):
                 raise BadInput(f"{place}: column {settings.label!r} holds {label}, the hub's mark of a text without a label")
-            for column in filter(None, (text, pair)):
-                if not isinstance(row[column], str):
-                    raise BadInput(f"{place}: column {column!r} holds {row[column]!r}, expected a string")
-            named = feature.int2str(label) if hasattr(feature, "int2str") else label
-            if not is_label(named, settings.problem):
-                raise BadInput(f"{place}: column {settings.label!r} holds {named!r}, expected a label")
-            yield cell(place, settings.label), (row[text], row[pair]) if pair else row[text], named
+            named = feature.int2str(label) if hasattr(feature, "int2str") and label is not None else label
+            yield _labelled(place, {column: row[column] for column in (text, pair) if column}, named, settings)
 
     def labelled(split: str) -> bool:
         table = loaded[split]
