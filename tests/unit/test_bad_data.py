@@ -130,3 +130,17 @@ def test_annotated_documents_keep_the_same_rules(tmp_path: Path, row: dict[str, 
     file = write(tmp_path, "dev.jsonl", json.dumps(row) + "\n")
     with pytest.raises(BadInput, match=f"{file} line 1: column '{column}' "):
         read_documents(str(tmp_path), "dev")
+
+
+@pytest.mark.parametrize("columns", ["text,gold", "body,gold", "body,gold,id"])
+def test_a_missing_label_column_is_answered_with_its_flag(tmp_path: Path, columns: str) -> None:
+    file = write(tmp_path, "train.csv", f"{columns}\n{columns}\n")
+    message = refusal(tmp_path)
+    assert message.startswith(f"{file}: no column 'stars'; there are: ") and message.endswith("Choose with --label")
+
+
+def test_a_column_that_later_rows_lack_is_asked_for_in_every_row(tmp_path: Path) -> None:
+    file = write(tmp_path, "train.jsonl", '{"text": "a", "stars": 1}\n{"text": "b", "gold": 0}\n')
+    assert refusal(tmp_path) == (
+        f"{file} line 2: no column 'stars'; there are: 'text', 'gold'; a column must be there in every row"
+    )

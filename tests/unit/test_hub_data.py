@@ -67,8 +67,12 @@ def test_a_label_or_text_that_is_missing_is_named_with_its_row(
 
 
 def test_a_column_that_is_not_there_is_answered_with_those_that_are(hub: Path) -> None:
-    with pytest.raises(BadInput, match="no column 'stars'; there are: sentence, label"):
-        load_dataset(DataSettings(source="sst2", label="stars"), seed=0)
+    for settings, flag in (
+        (DataSettings(source="sst2", label="stars"), "label"),
+        (DataSettings(source="sst2", text="stars"), "text"),
+    ):
+        with pytest.raises(BadInput, match=f"train: no column 'stars'; there are: 'sentence', 'label'. Choose with --{flag}"):
+            load_dataset(settings, seed=0)
 
 
 def test_a_task_that_the_hub_has_only_in_parts_asks_for_a_folder() -> None:

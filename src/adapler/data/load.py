@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from adapler.config import DataSettings
-from adapler.data.files import cell, format_of, open_table, text_columns
+from adapler.data.files import cell, format_of, no_column, open_table, text_columns
 from adapler.data.labels import (
     Examples,
     Labelled,
@@ -32,6 +32,7 @@ from adapler.problems import METRICS_OF, REGRESSION, SINGLE, Problem
 
 SPLITS = {"train": ("train",), "dev": ("dev", "validation", "valid", "val"), "test": ("test",)}
 DEFAULT_MAX_LENGTH = 128
+LABEL_FLAG = "--label"
 _IMBALANCE = 10
 _UNLABELLED = -1
 """How the hub marks the test splits of benchmarks that keep their labels to themselves."""
@@ -125,13 +126,13 @@ def read_split(settings: DataSettings, split: str, names: Sequence[str], problem
 def read_labelled(settings: DataSettings, path: Path) -> Iterator[Labelled]:
     """Rows of one file with their labels."""
     with open_table(path) as table:
+        if settings.label not in table.columns:  # asked first: without it, which column is the text cannot be seen
+            raise no_column(table.name, settings.label, table.columns, LABEL_FLAG)
         others = [column for column in table.columns if column != settings.label]
         text, pair = settings.text, settings.pair
         if text is None and pair is None and len(others) == 1:
             text = others[0]
         columns = text_columns(table.name, table.columns, text, pair)
-        if settings.label not in table.columns:
-            raise table.without(settings.label, table.columns)
         for place, values in table.rows([*columns, settings.label]):
             *texts, label = values
             yield _labelled(table.where(place), dict(zip(columns, texts, strict=True)), label, settings)
@@ -196,9 +197,11 @@ def _hub_readers(settings: DataSettings, task: Task | None) -> dict[str, Callabl
 
     def rows(split: str) -> Iterator[Labelled]:
         table = loaded[split]
-        for column in filter(None, (text, pair, settings.label)):
+        if settings.label not in table.column_names:
+            raise no_column(f"{name} {split}", settings.label, table.column_names, LABEL_FLAG)
+        for column in filter(None, (text, pair)):
             if column not in table.column_names:
-                raise BadInput(f"{name} {split}: no column {column!r}; there are: {', '.join(table.column_names)}")
+                raise no_column(f"{name} {split}", column, table.column_names)
         feature = table.features[settings.label]
         for number, row in enumerate(table, start=1):
             place, label = f"{name} {split} row {number}", row[settings.label]
