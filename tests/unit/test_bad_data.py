@@ -144,3 +144,36 @@ def test_a_column_that_later_rows_lack_is_asked_for_in_every_row(tmp_path: Path)
     assert refusal(tmp_path) == (
         f"{file} line 2: no column 'stars'; there are: 'text', 'gold'; a column must be there in every row"
     )
+
+
+def notes(source: Path, **settings: Any) -> tuple[str, ...]:
+    return load_dataset(DataSettings(source=str(source), label="stars", **settings), 0).notes
+
+
+def test_texts_in_two_splits_are_counted_for_every_two(tmp_path: Path) -> None:
+    splits = {"train": "abcdefgh", "dev": "abcijk", "test": "abijkl"}
+    for split, texts in splits.items():
+        write(tmp_path, f"{split}.csv", "text,stars\n" + "".join(f"{t},{'xy'[i % 2]}\n" for i, t in enumerate(texts)))
+    told = [
+        "3 texts of dev are in train as well; its score is too good by them",
+        "2 texts of test are in train as well; its score is too good by them",
+        "5 texts of test are in dev as well; its score is too good by them",
+    ]
+    assert list(notes(tmp_path)) == told
+    assert list(notes(tmp_path, test=False)) == told[:1]
+
+
+def test_pairs_are_the_same_where_both_texts_are(tmp_path: Path) -> None:
+    write(tmp_path, "train.csv", "text,text_pair,stars\na,b,x\nb,c,y\n")
+    write(tmp_path, "dev.csv", "text,text_pair,stars\na,b,x\nb,a,x\n")
+    assert notes(tmp_path) == ("1 texts of dev are in train as well; its score is too good by them",)
+
+
+@pytest.mark.parametrize(("rare", "said"), [(3, True), (4, False)])
+def test_an_imbalance_of_ten_offers_class_weights(tmp_path: Path, rare: int, said: bool) -> None:
+    labels = ["x"] * 30 + ["y"] * rare
+    write(tmp_path, "train.csv", "text,stars\n" + "".join(f"text {i},{label}\n" for i, label in enumerate(labels)))
+    write(tmp_path, "dev.csv", FEW)
+    told = ("the commonest label has 30 examples, the rarest 3; --class-weights may help",) if said else ()
+    assert notes(tmp_path) == told
+    assert notes(tmp_path, class_weights=True) == ()

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -233,11 +234,12 @@ def _known_values(train: Sequence[Labelled], problem: Problem, known: Known) -> 
 
 
 def _oddities(dataset: Dataset, settings: DataSettings) -> Iterator[str]:
-    seen = set(dataset.train.texts)
-    for name, split in (("dev", dataset.dev), ("test", dataset.test)):
-        doubled = 0 if split is None else sum(text in seen for text in split.texts)
+    splits = [("train", dataset.train), ("dev", dataset.dev), *([("test", dataset.test)] if dataset.test else [])]
+    for (other, before), (name, split) in combinations(splits, 2):  # dev against test too: dev chooses the model
+        seen = set(before.texts)
+        doubled = sum(text in seen for text in split.texts)
         if doubled:
-            yield f"{doubled} texts of {name} are in train as well; its score is too good by them"
+            yield f"{doubled} texts of {name} are in {other} as well; its score is too good by them"
     if dataset.problem != SINGLE:
         return
     counts = Counter(dataset.train.labels)
