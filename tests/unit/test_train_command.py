@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from adapler.cli.train import train
 from adapler.config import TrainConfig
-from adapler.errors import UnknownName
+from adapler.errors import BadConfig, UnknownName
 
 
 @pytest.fixture
@@ -41,3 +42,14 @@ def test_a_preset_is_for_the_data_wherever_it_was_named(tmp_path: Path, asked: l
 def test_an_unknown_preset_is_answered_with_those_known(tmp_path: Path, preset: str, data: str | None) -> None:
     with pytest.raises(UnknownName, match=f"preset '{preset}' for data '{data or ''}': known is `paper`, for sst2, imdb"):
         train(tmp_path / "out", data, preset=preset)
+
+
+@pytest.mark.parametrize(
+    "device",
+    [pytest.param("cuda", marks=pytest.mark.skipif(torch.cuda.is_available(), reason="there is one here")), "nonsense"],
+)
+def test_a_device_that_is_not_here_is_refused_before_anything_is_loaded_or_written(tmp_path: Path, device: str) -> None:
+    for given in ({"device": device}, {"assign": [f"run.device={device}"]}):
+        with pytest.raises(BadConfig, match=f"device '{device}' cannot be used here .*; cpu always can"):
+            train(tmp_path / "out", "nowhere", model="nothing", **given)  # type: ignore[arg-type]
+    assert not (tmp_path / "out").exists()

@@ -61,10 +61,13 @@ def train(
     if preset is not None:  # below the others, and for the data that they name
         resolved = build_config(_preset(preset, resolved.data.source), *layers)
 
+    from adapler.runtimes.torch_packed import usable_device
     from adapler.training.processes import leads
     from adapler.training.progress import progress_for
     from adapler.training.run import train as run_training
 
+    if leads():  # the others' devices are dealt out when they join
+        usable_device(resolved.run.device)
     with progress_for(Console(stderr=True), quiet=quiet or not leads()) as progress:
         report = run_training(resolved, out, progress, finetuned_from=finetuned_from)
     if not leads():
