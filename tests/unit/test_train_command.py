@@ -51,5 +51,5 @@ def test_an_unknown_preset_is_answered_with_those_known(tmp_path: Path, preset: 
 def test_a_device_that_is_not_here_is_refused_before_anything_is_loaded_or_written(tmp_path: Path, device: str) -> None:
     for given in ({"device": device}, {"assign": [f"run.device={device}"]}):
         with pytest.raises(BadConfig, match=f"device '{device}' cannot be used here .*; cpu always can"):
-            train(tmp_path / "out", "nowhere", model="nothing", **given)  # type: ignore[arg-type]
+            train(tmp_path / "out", "nowhere", model="nothing", **given)
     assert not (tmp_path / "out").exists()
