@@ -159,15 +159,16 @@ class TrainConfig(Settings):
 
 
 def build_config(*layers: Mapping[str, Any]) -> TrainConfig:
-    """Merge nested settings, later ones winning, and validate the result."""
+    """Merge settings, later ones winning, and validate the result. They are nested in their groups; a name that is the only one
+    of its kind may stand without its group."""
     merged: dict[str, Any] = {}
     for layer in layers:
-        _merge(merged, layer)
+        _merge(merged, _nested(layer.items()))
     return _validated(merged)
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """Nested settings from a YAML or JSON file."""
+    """The table in a YAML or JSON file."""
     if not path.is_file():
         raise BadConfig(f"no config file {str(path)!r}")
     try:
@@ -185,18 +186,14 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def parse_assignments(assignments: Iterable[str]) -> dict[str, Any]:
-    """`reduce.gamma=0.1` and the like, as nested settings; a name without its group is found where it is the only one."""
-    nested: dict[str, Any] = {}
+    """`reduce.gamma=0.1` and the like, as nested settings."""
+    pairs = []
     for assignment in assignments:
         key, equals, text = assignment.partition("=")
         if not equals:
             raise BadConfig(f"--set takes key=value, got {assignment!r}")
-        path = _full_name(key.strip()).split(".")
-        spot = nested
-        for part in path[:-1]:
-            spot = spot.setdefault(part, {})
-        spot[path[-1]] = _value(text.strip())
-    return nested
+        pairs.append((key.strip(), _value(text.strip())))
+    return _nested(pairs)
 
 
 def setting_names() -> list[str]:
@@ -211,14 +208,32 @@ def setting_names() -> list[str]:
     return names
 
 
+def _groups() -> list[str]:
+    return list(dict.fromkeys(name.split(".")[0] for name in setting_names() if "." in name))
+
+
+def _nested(settings: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """Every setting in its group, whether it came with the group's name, in its table, or alone."""
+    groups = _groups()
+    nested: dict[str, Any] = {}
+    for key, value in settings:
+        if key in groups:
+            _merge(nested, {key: value})
+            continue
+        *group, name = _full_name(str(key)).split(".")
+        _merge(nested, {group[0]: {name: value}} if group else {name: value})
+    return nested
+
+
 def _full_name(key: str) -> str:
     names = setting_names()
     if key in names:
         return key
-    ends = [name for name in names if name.split(".")[-1] == key]
-    if len(ends) == 1:
+    ends = [name for name in names if name.split(".")[-1] == key.split(".")[-1]]
+    if len(ends) == 1 and "." not in key:
         return ends[0]
-    near = ends or difflib.get_close_matches(key, names + [name.split(".")[-1] for name in names], n=3, cutoff=0.5)
+    known = [*names, *(name.split(".")[-1] for name in names), *_groups()]
+    near = ends or difflib.get_close_matches(key, known, n=3, cutoff=0.5)
     hint = f" Did you mean {' or '.join(near)}?" if near else ""
     raise BadConfig(f"no setting {key!r}.{hint}")
 

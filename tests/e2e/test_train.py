@@ -123,13 +123,6 @@ def test_bad_data_is_told_with_file_and_line(tmp_path: Path, lines: list[dict[st
     assert "train.jsonl" in str(caught.value)
 
 
-def test_a_label_unknown_to_train_names_its_line(tmp_path: Path) -> None:
-    (tmp_path / "train.csv").write_text("text,label\na,x\nb,y\n")
-    (tmp_path / "dev.csv").write_text("text,label\na,x\nb,z\n")
-    with pytest.raises(BadInput, match=r"dev\.csv line 3: label 'z'"):
-        load_dataset(build_config({"data": {"source": str(tmp_path)}}).data, seed=0)
-
-
 def test_a_missing_dev_split_is_carved_and_said(tmp_path: Path) -> None:
     file = tmp_path / "mine.csv"
     file.write_text("text,label\n" + "".join(f"text {i},{i % 2}\n" for i in range(100)))

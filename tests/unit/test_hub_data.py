@@ -46,23 +46,33 @@ def test_a_named_task_is_read_and_a_test_split_without_labels_left_out(hub: Path
         read_split(DataSettings(source="sst2"), "test", NAMES)
 
 
-def test_a_label_or_text_that_is_missing_is_named_with_its_row(hub: Path) -> None:
+@pytest.mark.parametrize(
+    ("column", "value", "words"),
+    [
+        ("label", -1, "row 4: column 'label' holds -1"),
+        ("label", None, "row 4: column 'label' holds null"),
+        ("sentence", None, "row 4: column 'sentence' holds null"),
+        ("sentence", "", "row 4: column 'sentence' is empty"),
+    ],
+)
+def test_a_label_or_text_that_is_missing_is_named_with_its_row(
+    hub: Path, column: str, value: int | str | None, words: str
+) -> None:
     table = rows(20)
-    table["label"][3] = -1
+    table[column][3] = value
     features = datasets.Features({"sentence": datasets.Value("string"), "label": datasets.ClassLabel(names=NAMES)})
     datasets.Dataset.from_dict(table, features=features).to_parquet(hub / "train.parquet")
-    with pytest.raises(BadInput, match="row 4: column 'label' holds -1"):
-        load_dataset(DataSettings(source="sst2"), seed=0)
-    table = rows(20)
-    table["sentence"][5] = None
-    datasets.Dataset.from_dict(table, features=features).to_parquet(hub / "train.parquet")
-    with pytest.raises(BadInput, match="row 6: column 'sentence' holds None"):
+    with pytest.raises(BadInput, match=words):
         load_dataset(DataSettings(source="sst2"), seed=0)
 
 
 def test_a_column_that_is_not_there_is_answered_with_those_that_are(hub: Path) -> None:
-    with pytest.raises(BadInput, match="no column 'stars'; there are: sentence, label"):
-        load_dataset(DataSettings(source="sst2", label="stars"), seed=0)
+    for settings, flag in (
+        (DataSettings(source="sst2", label="stars"), "label"),
+        (DataSettings(source="sst2", text="stars"), "text"),
+    ):
+        with pytest.raises(BadInput, match=f"train: no column 'stars'; there are: 'sentence', 'label'. Choose with --{flag}"):
+            load_dataset(settings, seed=0)
 
 
 def test_a_task_that_the_hub_has_only_in_parts_asks_for_a_folder() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -82,6 +83,35 @@ def test_an_unknown_key_in_a_file_is_refused(tmp_path: Path) -> None:
     file.write_text("- a\n- b\n")
     with pytest.raises(BadConfig, match="table of settings"):
         read_config(file)
+
+
+@pytest.mark.parametrize("name", ["run.yaml", "run.json"])
+def test_a_file_may_leave_groups_out_as_the_command_line_may(tmp_path: Path, name: str) -> None:
+    file = tmp_path / name
+    content: dict[str, Any] = {"gamma": 0.3, "reduce": {"phi": 0.5}, "finetune.lr": 1e-3, "seed": 4, "method": "power"}
+    file.write_text(json.dumps(content))  # which is YAML too
+    config = build_config(read_config(file))
+    assert (config.reduce.gamma, config.reduce.phi, config.run.seed, config.finetune.lr) == (0.3, 0.5, 4, 1e-3)
+    assert build_config(parse_assignments(["gamma=0.3", "phi=0.5", "finetune.lr=1e-3", "seed=4", "method=power"])) == config
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("gama: 1", r"no setting 'gama'.*gamma"),
+        ("lr: 1", r"no setting 'lr'.*finetune\.lr or reduce\.lr"),
+        ("finetune: {gamma: 1}", r"no setting 'finetune\.gamma'\. Did you mean reduce\.gamma\?"),
+        ("reduction: {gamma: 1}", r"no setting 'reduction'\. Did you mean reduce "),
+        ("reduce: 3", r"setting reduce: .* got 3"),
+        ("gamma: -1", r"setting reduce\.gamma: .* got -1"),
+        ("1: 2", r"no setting '1'"),
+    ],
+)
+def test_a_wrong_name_in_a_file_is_answered_with_the_nearest(tmp_path: Path, content: str, words: str) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text(content)
+    with pytest.raises(BadConfig, match=words):
+        build_config(read_config(file))
 
 
 def test_every_setting_is_described() -> None:
@@ -162,7 +192,7 @@ def test_evaluation_tells_losses_by_class_and_length(tmp_path: Path) -> None:
     changed = report["against_own_full_length"]["answers_changed"]
     assert report["score"] == pytest.approx(1 - changed / 40) and report["flops_speedup"] > 1
     assert sum(row["n"] for row in report["by_class"]) == sum(row["n"] for row in report["by_length"]) == 40
-    with pytest.raises(BadInput, match="label 'other' is not known to the model"):
+    with pytest.raises(BadInput, match="line 1: column 'label' holds 'other', a label not known to the model"):
         file.write_text(json.dumps({"text": "a", "label": "other"}) + "\n")
         read_split(data, "test", made.labels)
 

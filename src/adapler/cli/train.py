@@ -56,8 +56,10 @@ def train(
     }
     if no_examples:
         flags["run"]["report_examples"] = False
-    layers = [_preset(preset, data), read_config(config) if config else {}, _given(flags), parse_assignments(assign or [])]
+    layers = [read_config(config) if config else {}, _given(flags), parse_assignments(assign or [])]
     resolved = build_config(*layers)
+    if preset is not None:  # below the others, and for the data that they name
+        resolved = build_config(_preset(preset, resolved.data.source), *layers)
 
     from adapler.training.processes import leads
     from adapler.training.progress import progress_for
@@ -71,15 +73,13 @@ def train(
     typer.echo(json.dumps({**report, "out": str(out)}) if as_json else f"{report['account']}\nmodel and report: {out}")
 
 
-def _preset(name: str | None, data: str | None) -> dict[str, Any]:
-    if name is None:
-        return {}
+def _preset(name: str, source: str) -> dict[str, Any]:
     from adapler.data.tasks import TASKS
     from adapler.errors import UnknownName
 
-    task = TASKS.get(Path(data or "").name)
+    task = TASKS.get(Path(source).name)
     if name != "paper" or task is None:
-        raise UnknownName(f"preset {name!r} for data {data!r}: known is `paper`, for {', '.join(TASKS)}")
+        raise UnknownName(f"preset {name!r} for data {source!r}: known is `paper`, for {', '.join(TASKS)}")
     return task.paper
 
 

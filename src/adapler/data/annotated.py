@@ -14,12 +14,13 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from adapler.data.files import PAIR_COLUMN, open_table
-from adapler.data.labels import Labelled
+from adapler.data.files import PAIR_COLUMN, Table, cell, open_table
+from adapler.data.labels import Labelled, check_label, check_text
 from adapler.data.load import split_files
 from adapler.data.rationales import NO_WORD, SpecialIds, chunk_windows
 from adapler.data.text import EncodedText, PlainTokenizer
 from adapler.errors import BadConfig, BadInput
+from adapler.problems import SINGLE
 
 Rule = Literal["whole", "chunks"]
 """How a long document is cut: `whole` cuts between words and not inside a rationale, `chunks` as the authors do."""
@@ -41,7 +42,7 @@ class Document:
     def labelled(self) -> Labelled:
         """Without its marks."""
         text = " ".join(self.words)
-        return self.where, text if self.pair is None else (text, self.pair), self.label
+        return cell(self.where, "label"), text if self.pair is None else (text, self.pair), self.label
 
 
 @dataclass(frozen=True)
@@ -91,21 +92,22 @@ def read_documents(source: str, split: str) -> tuple[list[Document], int]:
             if marks is None:
                 without += 1
                 continue
-            _check(table, place, words, marks, label)
-            where = f"{table.name} {table.unit} {place}"
-            documents.append(Document(where, tuple(words), tuple(map(int, marks)), label, *pair))
+            _check(table, place, words, marks)
+            check_label(cell(table.where(place), "label"), label, SINGLE)
+            for text in pair:
+                check_text(cell(table.where(place), PAIR_COLUMN), text)
+            documents.append(Document(table.where(place), tuple(words), tuple(map(int, marks)), label, *pair))
     return documents, without
 
 
-def _check(table: Any, place: int, words: Any, marks: Any, label: Any) -> None:
+def _check(table: Table, place: int, words: Any, marks: Any) -> None:
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
         raise table.bad("column 'words' must hold a list of strings", place)
     if not isinstance(marks, list) or not all(isinstance(mark, int) and mark >= 0 for mark in marks):
         raise table.bad("column 'rationale' must hold a list of numbers, 0 for a word that is not marked", place)
     if len(words) != len(marks):
         raise table.bad(f"{len(words)} words, but {len(marks)} marks; expected one a word", place)
-    if not isinstance(label, str | int):
-        raise table.bad(f"column 'label' holds {label!r}, expected a label", place)
+    check_text(cell(table.where(place), "words"), " ".join(words))
 
 
 class Cutter:

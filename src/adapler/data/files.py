@@ -52,13 +52,10 @@ class Table(ABC):
 
     def bad(self, what: str, place: int | None = None) -> BadInput:
         """The error that names this file and, where it has one, the place."""
-        return BadInput(f"{self._where(place)}: {what}")
+        return BadInput(f"{self.where(place)}: {what}")
 
-    def without(self, column: str, columns: Sequence[str], place: int | None = None) -> BadInput:
-        """The error for a column that is not there."""
-        return no_column(self._where(place), column, columns)
-
-    def _where(self, place: int | None) -> str:
+    def where(self, place: int | None) -> str:
+        """This file and the place, as errors name them."""
         return self.name if place is None else f"{self.name} {self.unit} {place}"
 
 
@@ -97,9 +94,14 @@ def text_columns(name: str, columns: Sequence[str], text: str | None, pair: str 
     return chosen
 
 
-def no_column(where: str, column: str, columns: Sequence[str]) -> BadInput:
-    """The error for a column that is not there."""
-    return BadInput(f"{where}: no column {column!r}; there are: {_short_list(columns)}. Choose with --text and --pair")
+def cell(where: str, column: str) -> str:
+    """Where a value stands, as errors name it; `where` is its file and place."""
+    return f"{where}: column {column!r}"
+
+
+def no_column(where: str, column: str, columns: Sequence[str], flags: str = "--text and --pair") -> BadInput:
+    """The error for a column that is not there; `flags` choose another."""
+    return BadInput(f"{where}: no column {column!r}; there are: {_short_list(columns)}. Choose with {flags}")
 
 
 @contextmanager
@@ -203,7 +205,8 @@ class JsonLines(Table):
         for place, row in self._objects:
             for column in columns:
                 if column not in row:
-                    raise self.without(column, list(row), place)
+                    there = _short_list(list(row))
+                    raise self.bad(f"no column {column!r}; there are: {there}; a column must be there in every row", place)
             if PAIR_COLUMN in row and PAIR_COLUMN not in self.columns:
                 raise self.bad(f"column {PAIR_COLUMN!r} is new here; a column must be there from the first row on", place)
             yield place, [row[column] for column in columns]
@@ -311,6 +314,7 @@ def _distinct(table: Table, columns: Sequence[str]) -> Sequence[str]:
 
 
 def described(value: object) -> str:
+    """A value with its type, as errors show it."""
     if value is None:
         return "null"
     shown = repr(value)

@@ -1,4 +1,5 @@
-"""Labels as data writes them, as numbers: one of several names, any number of several, or a quantity."""
+"""Labels as data writes them, as numbers: one of several names, any number of several, or a quantity. Cells that lack their
+text or label are refused here, whatever they were read from."""
 
 from __future__ import annotations
 
@@ -8,15 +9,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from adapler.data.files import described
 from adapler.data.tasks import Task
 from adapler.data.text import Text
 from adapler.errors import BadInput
 from adapler.problems import MULTI, REGRESSION, SINGLE, Label, Problem
 
 Labelled = tuple[str, Text, Any]
-"""Where a row stands (for errors), its text, its label as written."""
+"""Where the label stands (file, line and column, for errors), the row's text, its label as written."""
 SEPARATOR = "|"
 """Between the labels of a text in a file whose cells cannot hold lists."""
+_MISSING = ("", "nan")
+"""How tables write a label that is not there, in any case and between spaces."""
+_REMEDY = "fill it in or leave the row out"
 
 
 @dataclass(frozen=True)
@@ -40,23 +45,29 @@ class Examples:
         return Examples([self.texts[i] for i in chosen], [self.labels[i] for i in chosen])
 
 
-def is_label(label: Any, problem: Problem | None) -> bool:
-    """Whether a cell may be a label: a list of names is one, nothing at all only where a text may have no label."""
-    if isinstance(label, list):
-        return problem in (None, MULTI) and all(isinstance(each, str | int) for each in label)
-    if label is None or label == "":
-        return problem == MULTI
-    return label == label and isinstance(label, str | int | float)
+def check_text(where: str, text: Any) -> None:
+    """Refuse a cell that holds no text to learn from or to be measured on: an empty one is how tables write a missing value."""
+    if not isinstance(text, str):
+        raise BadInput(f"{where} holds {described(text)}, expected a string; {_REMEDY}")
+    if not text.strip():
+        raise BadInput(f"{where} is empty, expected a text; {_REMEDY}")
 
 
-def problem_seen(rows: Sequence[Labelled], column: str) -> Problem:
+def check_label(where: str, label: Any, problem: Problem | None) -> None:
+    """Refuse a cell that is no label: a list of names is one, nothing at all only where a text may have no label."""
+    if not _is_label(label, problem):
+        found = f"holds {described(label)}" if label != "" else "is empty"
+        raise BadInput(f"{where} {found}, expected a label; {_REMEDY}")
+
+
+def problem_seen(rows: Sequence[Labelled]) -> Problem:
     """What the labels look like: lists, fractions, or else names."""
     lists = sum(isinstance(label, list) for _, _, label in rows)
     if lists == len(rows) and rows:
         return MULTI
     if lists:
         where = next(where for where, _, label in rows if not isinstance(label, list))
-        raise BadInput(f"{where}: column {column!r} holds one label where others hold a list; write lists throughout")
+        raise BadInput(f"{where} holds one label where others hold a list; write lists throughout")
     numbers = [_as_float(label) for _, _, label in rows]
     fractions = any(number is not None and not number.is_integer() for number in numbers)
     return REGRESSION if fractions and None not in numbers else SINGLE
@@ -66,11 +77,9 @@ def label_names(
     train: Sequence[Labelled], problem: Problem, task: Task | None, column: str
 ) -> tuple[dict[str, int], tuple[str, ...]]:
     """Every label of train as written -> its number, and the names in order of number."""
-    if not train:
-        raise BadInput("the train split is empty; expected labelled texts")
+    found = labels_seen(train, problem)
     if problem == REGRESSION:
         return {}, (column,)
-    found = {key for _, _, label in train for key in label_keys(label, problem)}
     numbers = [_as_int(label) for label in found]
     if found and all(number is not None for number in numbers):
         ordered: list[str] = sorted(found, key=lambda label: _as_int(label) or 0)
@@ -80,11 +89,20 @@ def label_names(
         ordered = sorted(found)
         if task and set(ordered) <= set(task.labels):
             return {label: number for number, label in enumerate(task.labels)}, task.labels
-    if problem == MULTI and not found:
-        raise BadInput(f"no text of train has a label in column {column!r}; there is nothing to learn")
-    if problem == SINGLE and len(found) < 2:
-        raise BadInput(f"{train[0][0]} and all other rows have the label {ordered[0]!r}; a classifier needs at least two")
     return {label: number for number, label in enumerate(ordered)}, tuple(ordered)
+
+
+def labels_seen(train: Sequence[Labelled], problem: Problem) -> set[str]:
+    """Every label of train as written. Too few to learn from are refused, also where a task or a model knows more of them."""
+    if not train:
+        raise BadInput("the train split is empty; expected labelled texts")
+    found = {key for _, _, label in train for key in label_keys(label, problem)}
+    where = train[0][0]
+    if not found:
+        raise BadInput(f"{where} holds no label, as do all other rows; there is nothing to learn")
+    if problem == SINGLE and len(found) < 2:
+        raise BadInput(f"{where} holds {found.pop()!r}, as do all other rows; a classifier needs at least two labels")
+    return found
 
 
 def label_numbers(names: Sequence[str]) -> dict[str, int]:
@@ -115,16 +133,28 @@ def _label(row: Labelled, values: dict[str, int], problem: Problem, where_known:
     if problem == REGRESSION:
         number = _as_float(label)
         if number is None or not math.isfinite(number):
-            raise BadInput(f"{where}: {label!r} is no number, and the labels are quantities")
+            raise BadInput(f"{where} holds {label!r}, which is no number, and the labels are quantities")
         return number
     keys = list(label_keys(label, problem))
     for key in keys:
         if key not in values:
-            raise BadInput(f"{where}: label {key!r} is not known to {where_known}, which has {', '.join(values)}")
+            raise BadInput(f"{where} holds {key!r}, a label not known to {where_known}, which has {', '.join(values)}")
     if problem == SINGLE:
         return values[keys[0]]
     given = {values[key] for key in keys}
     return tuple(float(number in given) for number in range(max(values.values()) + 1))
+
+
+def _is_label(label: Any, problem: Problem | None) -> bool:
+    if label is None:
+        return problem == MULTI
+    if isinstance(label, list):
+        if problem not in (None, MULTI) or not all(isinstance(each, str | int) for each in label):
+            return False
+        problem = MULTI
+    elif not isinstance(label, str | int | float):
+        return False
+    return all(key.strip().lower() not in _MISSING for key in label_keys(label, problem or SINGLE))
 
 
 def _key(label: Any) -> str:

@@ -6,21 +6,34 @@ Whatever is wrong with the data is a `BadInput` that names file, line and column
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from adapler.config import DataSettings
-from adapler.data.files import format_of, open_table, text_columns
-from adapler.data.labels import Examples, Labelled, is_label, label_keys, label_names, label_numbers, numbered, problem_seen
+from adapler.data.files import cell, format_of, no_column, open_table, text_columns
+from adapler.data.labels import (
+    Examples,
+    Labelled,
+    check_label,
+    check_text,
+    label_names,
+    label_numbers,
+    labels_seen,
+    numbered,
+    problem_seen,
+)
 from adapler.data.tasks import TASKS, Task
 from adapler.errors import BadInput, MissingExtra, OtherLabels
 from adapler.problems import METRICS_OF, REGRESSION, SINGLE, Problem
 
 SPLITS = {"train": ("train",), "dev": ("dev", "validation", "valid", "val"), "test": ("test",)}
 DEFAULT_MAX_LENGTH = 128
+LABEL_FLAG = "--label"
 _IMBALANCE = 10
 _UNLABELLED = -1
 """How the hub marks the test splits of benchmarks that keep their labels to themselves."""
@@ -60,7 +73,7 @@ def load_dataset(settings: DataSettings, seed: int, known: Known | None = None) 
     rows = {split: list(read()) for split, read in _split_readers(settings, source, task).items()}
     if "train" not in rows:
         raise BadInput(f"{settings.source}: no train split; expected a file named train.csv, train.jsonl, train.parquet ...")
-    problem = settings.problem or problem_seen(rows["train"], settings.label)
+    problem = settings.problem or problem_seen(rows["train"])
     if known is None:
         values, names = label_names(rows["train"], problem, task, settings.label)
     else:
@@ -79,6 +92,11 @@ def load_dataset(settings: DataSettings, seed: int, known: Known | None = None) 
     if settings.train_limit is not None and settings.train_limit < len(train):
         train = train.only(sorted(random.choice(len(train), settings.train_limit, replace=False).tolist()))
         notes.append(f"train limited to {len(train)} examples (seed {seed})")
+    if problem == SINGLE and len(set(train.labels)) < 2:  # of the file's labels only one was drawn
+        raise BadInput(
+            f"{cell(settings.source, settings.label)} holds the same label in all {len(train)} examples that are left to train "
+            f"on; a classifier needs at least two. Add examples, raise train_limit or take another seed"
+        )
     dataset = Dataset(
         name=task.name if task else source.stem.split(".")[0] if source.exists() else settings.source,
         train=train,
@@ -109,22 +127,26 @@ def read_split(settings: DataSettings, split: str, names: Sequence[str], problem
 def read_labelled(settings: DataSettings, path: Path) -> Iterator[Labelled]:
     """Rows of one file with their labels."""
     with open_table(path) as table:
+        if settings.label not in table.columns:  # asked first: without it, which column is the text cannot be seen
+            raise no_column(table.name, settings.label, table.columns, LABEL_FLAG)
         others = [column for column in table.columns if column != settings.label]
         text, pair = settings.text, settings.pair
         if text is None and pair is None and len(others) == 1:
             text = others[0]
         columns = text_columns(table.name, table.columns, text, pair)
-        if settings.label not in table.columns:
-            raise table.without(settings.label, table.columns)
         for place, values in table.rows([*columns, settings.label]):
             *texts, label = values
-            for column, value in zip(columns, texts, strict=True):
-                if not isinstance(value, str):
-                    kind = "null" if value is None else f"{type(value).__name__} {value!r}"
-                    raise table.bad(f"column {column!r} holds {kind}, expected a string", place)
-            if not is_label(label, settings.problem):
-                raise table.bad(f"column {settings.label!r} holds {label!r}, expected a label", place)
-            yield f"{table.name} {table.unit} {place}", texts[0] if len(texts) == 1 else (texts[0], texts[1]), label
+            yield _labelled(table.where(place), dict(zip(columns, texts, strict=True)), label, settings)
+
+
+def _labelled(where: str, texts: Mapping[str, Any], label: Any, settings: DataSettings) -> Labelled:
+    """A row, once its cells are checked; one text or two, by their columns."""
+    for column, text in texts.items():
+        check_text(cell(where, column), text)
+    place = cell(where, settings.label)
+    check_label(place, label, settings.problem)
+    first, *second = texts.values()
+    return place, (first, second[0]) if second else first, label
 
 
 def _split_readers(settings: DataSettings, source: Path, task: Task | None) -> dict[str, Callable[[], Iterable[Labelled]]]:
@@ -176,21 +198,18 @@ def _hub_readers(settings: DataSettings, task: Task | None) -> dict[str, Callabl
 
     def rows(split: str) -> Iterator[Labelled]:
         table = loaded[split]
-        for column in filter(None, (text, pair, settings.label)):
+        if settings.label not in table.column_names:
+            raise no_column(f"{name} {split}", settings.label, table.column_names, LABEL_FLAG)
+        for column in filter(None, (text, pair)):
             if column not in table.column_names:
-                raise BadInput(f"{name} {split}: no column {column!r}; there are: {', '.join(table.column_names)}")
+                raise no_column(f"{name} {split}", column, table.column_names)
         feature = table.features[settings.label]
         for number, row in enumerate(table, start=1):
             place, label = f"{name} {split} row {number}", row[settings.label]
             if label == _UNLABELLED and hasattr(feature, "int2str"):
                 raise BadInput(f"{place}: column {settings.label!r} holds {label}, the hub's mark of a text without a label")
-            for column in filter(None, (text, pair)):
-                if not isinstance(row[column], str):
-                    raise BadInput(f"{place}: column {column!r} holds {row[column]!r}, expected a string")
-            named = feature.int2str(label) if hasattr(feature, "int2str") else label
-            if not is_label(named, settings.problem):
-                raise BadInput(f"{place}: column {settings.label!r} holds {named!r}, expected a label")
-            yield place, (row[text], row[pair]) if pair else row[text], named
+            named = feature.int2str(label) if hasattr(feature, "int2str") and label is not None else label
+            yield _labelled(place, {column: row[column] for column in (text, pair) if column}, named, settings)
 
     def labelled(split: str) -> bool:
         table = loaded[split]
@@ -208,19 +227,19 @@ def _known_values(train: Sequence[Labelled], problem: Problem, known: Known) -> 
     values = label_numbers(known.labels)
     if problem != known.problem:
         raise OtherLabels(f"the data is a {problem} problem, the model's own a {known.problem} problem")
-    if problem != REGRESSION:
-        others = sorted({key for _, _, label in train for key in label_keys(label, problem)} - values.keys())
-        if others:
-            raise OtherLabels(f"the data has the label {others[0]!r}, the model was trained for {', '.join(known.labels)}")
+    others = sorted(labels_seen(train, problem) - values.keys())
+    if others and problem != REGRESSION:
+        raise OtherLabels(f"the data has the label {others[0]!r}, the model was trained for {', '.join(known.labels)}")
     return values
 
 
 def _oddities(dataset: Dataset, settings: DataSettings) -> Iterator[str]:
-    seen = set(dataset.train.texts)
-    for name, split in (("dev", dataset.dev), ("test", dataset.test)):
-        doubled = 0 if split is None else sum(text in seen for text in split.texts)
+    splits = [("train", dataset.train), ("dev", dataset.dev), *([("test", dataset.test)] if dataset.test else [])]
+    for (other, before), (name, split) in combinations(splits, 2):  # dev against test too: dev chooses the model
+        seen = set(before.texts)
+        doubled = sum(text in seen for text in split.texts)
         if doubled:
-            yield f"{doubled} texts of {name} are in train as well; its score is too good by them"
+            yield f"{doubled} texts of {name} are in {other} as well; its score is too good by them"
     if dataset.problem != SINGLE:
         return
     counts = Counter(dataset.train.labels)

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from adapler.errors import BadConfig, MissingExtra
+from adapler.runtimes.torch_packed import usable_device
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -132,8 +133,9 @@ class Processes:
 def join(device: str, tracker: str | None = None) -> Processes:
     """This process among those that `accelerate launch` or `torchrun` started; alone where none did.
 
-    A tracker that will be asked for has to be installed.
+    A tracker that will be asked for has to be installed, and the device to be here.
     """
+    usable_device(device)
     if tracker is not None and importlib.util.find_spec(TRACKERS[tracker]) is None:
         raise MissingExtra(f"tracker {tracker!r} is not installed: pip install {TRACKERS[tracker]}")
     from accelerate import Accelerator
