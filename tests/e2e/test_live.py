@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import joblib
 import numpy as np
 import pytest
 import torch
@@ -53,7 +54,7 @@ def test_a_live_model_is_reduced_and_left_as_it_is(made: Path, tmp_path: Path) -
     assert [one.label for one in again(texts)] == [one.label for one in found]
 
 
-def test_an_estimator_behaves_like_one(made: Path) -> None:
+def test_an_estimator_behaves_like_one(made: Path, tmp_path: Path) -> None:
     texts, labels = split(made, "train")
     asked, right = split(made, "test")
     estimator = adapler.Estimator(model=str(made / "encoder"), settings={**FEW, "data": {"max_length": 64}}, seed=3)
@@ -68,6 +69,11 @@ def test_an_estimator_behaves_like_one(made: Path) -> None:
     assert shares.shape == (len(asked), 3)
     assert np.allclose(shares.sum(axis=1), 1)
     assert (estimator.classes_[shares.argmax(axis=1)] == estimator.predict(asked)).all()
+    joblib.dump(estimator, tmp_path / "estimator.joblib")
+    again = joblib.load(tmp_path / "estimator.joblib")
+    assert (again.predict(asked) == estimator.predict(asked)).all() and again.get_params() == estimator.get_params()
+    np.testing.assert_allclose(again.predict_proba(asked), shares, atol=1e-6)
+    assert not hasattr(clone(again), "classifier_")  # the same settings, nothing learnt
 
 
 def test_an_estimator_takes_a_table_of_labels(made: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby, islice
 from typing import Any
 
@@ -98,6 +99,10 @@ class TextEncoder:
         self.keep, self.stride = keep, stride
         self._striding = None if stride is None else _striding(plain, max_length, stride)
         self.max_length = max_length
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Made again: a pickled tokenizer forgets how it reads special tokens.
+        return partial(TextEncoder, keep=self.keep, stride=self.stride), (self._plain, self.max_length)
 
     def cutting(self, side: str) -> TextEncoder:
         """The same, but that of long texts it drops the end (`right`) or the beginning (`left`)."""
