@@ -26,6 +26,9 @@ class Answering:
         self.runtime, self.token_budget = runtime, token_budget
         self._full = cache(runtime.cost.full)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Answering, (self.runtime, self.token_budget)  # a cache has no pickle
+
     def __call__(self, parts: Sequence[Sequence[EncodedText]], how: Sequence[Operating]) -> list[Prediction]:
         """One a text, each run in its own way; those that were unsure, given again."""
         answers = self.at(parts, [each.scale for each in how])

@@ -217,7 +217,21 @@ class Classifier:
     def model(self) -> Any:
         """A transformers model that answers as this classifier does now: reduced, at its operating point, where it has a
         reducer. For pipelines and whatever else takes one; `backbone.model` is the plain encoder classifier.
+
+        Raises `BadConfig` where the classifier does more than one run over the token ids it is given, which is all that a
+        transformers model does: its answers would be others.
         """
+        more = {
+            "an escalating operating point": self.operating.escalate is not None,
+            "always_keep": self._encoder.keep is not None and self.reducer is not None,
+            "stride": self._encoder.stride is not None,
+        }
+        cannot = " and ".join(name for name, there in more.items() if there)
+        if cannot:
+            raise BadConfig(
+                f"a transformers model cannot express {cannot} and would give other answers than this classifier; "
+                "open the classifier without, or call the classifier itself"
+            )
         if self.reducer is None:
             return self.backbone.model
         from adapler.auto import joined

@@ -43,6 +43,11 @@ class Explanation:
         return self.prediction.label
 
     @property
+    def labels(self) -> list[str]:
+        """Every label the text is given."""
+        return self.prediction.labels
+
+    @property
     def score(self) -> float:
         """Its probability."""
         return self.prediction.score
@@ -190,6 +195,7 @@ class Explanation:
             "label": prediction.label,
             "score": prediction.score,
             "scores": prediction.scores,
+            **prediction.several,
             "tokens": prediction.tokens,
             "pieces": self.pieces,
             "left": self.left,

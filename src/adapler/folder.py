@@ -161,6 +161,19 @@ def write_dial(folder: Folder, dial: Dial) -> None:
     reseal(folder.path / REDUCTION_JSON, FORMAT_VERSION, {"dial": dial.model_dump(mode="json")})
 
 
+def check_weights(path: Path) -> None:
+    """That a folder has its weights as safetensors. A pickle in their place is named, and never read."""
+    if any(os.path.lexists(path / name) for name in (WEIGHTS, SHARDS)):
+        return
+    pickles = [file.name for file in path.iterdir() if file.suffix.lower() in _PICKLES]
+    only = (
+        f" It holds only {pickles[0]}, a pickle, which adapler does not read: save it again with safetensors."
+        if pickles
+        else ""
+    )
+    raise BadModel(f"{path} has no {WEIGHTS}.{only or ' Write it with save_pretrained.'}")
+
+
 def report_beside(path: Path) -> dict[str, Any] | None:
     """The report of the run whose folder this is; None where there is none."""
     file = path / REPORT_JSON
@@ -321,21 +334,14 @@ def _check_tensors(file: Path, reduction: Reduction) -> None:
 
 
 def _weight_files(path: Path) -> list[str]:
+    check_weights(path)
     if os.path.lexists(path / WEIGHTS):
         return [WEIGHTS]
-    if (path / SHARDS).exists():
-        listed = read_json(path / SHARDS).get("weight_map")
-        shards = sorted(set(map(str, listed.values()))) if isinstance(listed, dict) else []
-        if not shards or not all(map(plain_name, shards)):
-            raise damaged(path / SHARDS, "does not list the shards of the weights")
-        return shards
-    pickles = [file.name for file in path.iterdir() if file.suffix.lower() in _PICKLES]
-    only = (
-        f" It holds only {pickles[0]}, a pickle, which adapler does not read: save it again with safetensors."
-        if pickles
-        else ""
-    )
-    raise BadModel(f"{path} has no {WEIGHTS}.{only or ' Write it with save_pretrained.'}")
+    listed = read_json(path / SHARDS).get("weight_map")
+    shards = sorted(set(map(str, listed.values()))) if isinstance(listed, dict) else []
+    if not shards or not all(map(plain_name, shards)):
+        raise damaged(path / SHARDS, "does not list the shards of the weights")
+    return shards
 
 
 def _are_thresholds(said: object, labels: int) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,17 +22,18 @@ from sklearn.metrics import accuracy_score, r2_score
 from adapler.checkpoint import quiet
 from adapler.classifier import Classifier
 from adapler.config import build_config
+from adapler.data.arrays import Labels, Many, labels_of, texts_of
 from adapler.data.files import PAIR_COLUMN, TEXT_COLUMN
+from adapler.data.labels import label_keys
 from adapler.data.load import SPLITS
-from adapler.data.text import Text, as_text
+from adapler.data.text import Text
 from adapler.errors import BadConfig, BadInput, BadModel
-from adapler.problems import MULTI, REGRESSION
+from adapler.problems import MULTI, REGRESSION, SINGLE
 from adapler.training.run import GIVEN, train
 from adapler.training.session import Progress
 
-Many = Sequence[Any] | NDArray[Any]
 Split = tuple[Many, Many]
-"""Texts (or pairs) and their labels."""
+"""Texts (or pairs) and their labels, as `arrays.py` reads them."""
 
 
 def reduce(
@@ -57,7 +58,7 @@ def reduce(
         with quiet():
             model.save_pretrained(given / "model")
             tokenizer.save_pretrained(given / "model")
-        source = str(data) if isinstance(data, str | Path) else str(_written(data, given / "data"))
+        source = str(data) if isinstance(data, str | Path) else str(_written(_splits(data), given / "data"))
         steer = {"target_speedup": target_speedup, "max_loss": max_loss}
         asked = {
             "model": str(given / "model"),
@@ -90,19 +91,20 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def fit(self, X: Many, y: Many) -> Estimator:  # noqa: N803 (scikit-learn's name)
         """Learn from texts (or pairs) and their labels; a tenth of them is set aside to choose by."""
+        splits = _splits((X, y))
         with _folder(self.out) as run:
             steer = {"target_speedup": self.target_speedup, "max_loss": self.max_loss}
             asked = {
                 "model": self.model,
-                "data": {"source": str(_written((X, y), run / GIVEN / "data"))},
+                "data": {"source": str(_written(splits, run / GIVEN / "data"))},
                 "steer": {key: value for key, value in steer.items() if value is not None},
                 "run": {"seed": self.seed},
             }
             self.report_ = train(build_config(self.settings or {}, asked), run)
             self.classifier_ = Classifier.from_pretrained(run)
-        matrix = _columns(y)
-        kinds = {} if matrix else {str(label): label for label in np.asarray(y, dtype=object).tolist() if np.isscalar(label)}
-        names = range(matrix) if matrix else [kinds.get(label, label) for label in self.classifier_.labels]
+        _, labels = splits["train"]
+        written = {key: label for label in labels.each if not isinstance(label, list) for key in label_keys(label, SINGLE)}
+        names = range(labels.columns) if labels.columns else [written.get(name, name) for name in self.classifier_.labels]
         self.classes_ = np.asarray(list(names))
         return self
 
@@ -123,14 +125,26 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def score(self, X: Many, y: Many, sample_weight: Many | None = None) -> float:  # noqa: N803
         """Share of right answers (of several labels, of rows that are right as a whole); of quantities, R²."""
-        predicted = self.predict(X)
-        measure = r2_score if self.classifier_.runtime.problem_type == REGRESSION else accuracy_score
-        return float(measure(y, predicted, sample_weight=sample_weight))
+        predicted, labels = self.predict(X), labels_of(y)
+        problem = self.classifier_.runtime.problem_type
+        right = self._table(labels) if problem == MULTI else labels.each
+        measure = r2_score if problem == REGRESSION else accuracy_score
+        return float(measure(right, predicted, sample_weight=sample_weight))
+
+    def _table(self, labels: Labels) -> NDArray[np.int64]:
+        """As `predict` gives several labels: 0 and 1 for each of `classes_`."""
+        known = [str(name) for name in (range(labels.columns) if labels.columns else self.classes_)]
+        rows = [row if isinstance(row, list) else [str(row)] for row in labels.each]
+        unknown = sorted({name for row in rows for name in row} - set(known))
+        if unknown or len(known) != len(self.classes_):
+            found = repr(unknown[0]) if unknown else f"a table of {len(known)} columns"
+            raise BadInput(f"the labels hold {found}, the estimator has learnt {', '.join(map(str, self.classes_))}")
+        return np.asarray([[int(name in row) for name in known] for row in rows])
 
     def _fitted(self, texts: Many) -> Any:
         if not hasattr(self, "classifier_"):
             raise BadModel("the estimator has learnt nothing yet; call fit first")
-        return self.classifier_([as_text(_plain(text), index) for index, text in enumerate(texts)])
+        return self.classifier_(texts_of(texts))
 
 
 @contextmanager
@@ -146,43 +160,30 @@ def _folder(out: str | Path | None) -> Iterator[Path]:
         shutil.rmtree(made, ignore_errors=True)  # the classifier has read its weights
 
 
-def _written(data: Split | Mapping[str, Split], folder: Path) -> Path:
-    """Data in memory as a folder of splits, which a run can come back to."""
-    splits: Mapping[str, Split] = data if isinstance(data, Mapping) else {"train": data}
+def _splits(data: Split | Mapping[str, Split]) -> dict[str, tuple[list[Text], Labels]]:
+    """What was given, by split."""
+    given: Mapping[str, Split] = data if isinstance(data, Mapping) else {"train": data}
     known = {name for names in SPLITS.values() for name in names}
-    unknown = sorted(set(splits) - known)
+    unknown = sorted(set(given) - known)
     if unknown:
         raise BadConfig(f"no split {unknown[0]!r}; splits are {', '.join(SPLITS)}")
+    splits = {split: (texts_of(texts), labels_of(labels)) for split, (texts, labels) in given.items()}
+    for split, (texts, labels) in splits.items():
+        if len(texts) != len(labels.each):
+            raise BadInput(f"{split}: {len(texts)} texts and {len(labels.each)} labels; every text needs one")
+    if len({labels.columns for _, labels in splits.values()}) > 1:  # the same rows would mean other labels in each
+        columns = ", ".join(f"{split} {labels.columns or 'none'}" for split, (_, labels) in splits.items())
+        raise BadInput(f"the splits' labels are not tables of as many columns ({columns}); write them alike")
+    return splits
+
+
+def _written(splits: Mapping[str, tuple[list[Text], Labels]], folder: Path) -> Path:
+    """Data in memory as a folder of splits, which a run can come back to."""
     folder.mkdir(parents=True, exist_ok=True)
     for split, (texts, labels) in splits.items():
-        if len(texts) != len(labels):
-            raise BadInput(f"{split}: {len(texts)} texts and {len(labels)} labels; every text needs one")
-        if _columns(labels):
-            labels = [np.flatnonzero(row).tolist() for row in np.asarray(labels)]
         with (folder / f"{split}.jsonl").open("w", encoding="utf-8") as stream:
-            for index, (text, label) in enumerate(zip(texts, labels, strict=True)):
-                stream.write(json.dumps(_row(as_text(_plain(text), index), label)) + "\n")
+            for text, label in zip(texts, labels.each, strict=True):
+                first, *second = [text] if isinstance(text, str) else text
+                row = {TEXT_COLUMN: first, **({PAIR_COLUMN: second[0]} if second else {}), "label": label}
+                stream.write(json.dumps(row) + "\n")
     return folder
-
-
-def _row(text: Text, label: Any) -> dict[str, Any]:
-    value = label.tolist() if isinstance(label, np.generic | np.ndarray) else label
-    said = [str(each) for each in value] if isinstance(value, list | tuple | set) else value
-    if isinstance(text, str):
-        return {TEXT_COLUMN: text, "label": said}
-    return {TEXT_COLUMN: text[0], PAIR_COLUMN: text[1], "label": said}
-
-
-def _columns(labels: Many) -> int:
-    """How many labels a table of 0 and 1 has, as scikit-learn writes several; 0 for labels of another kind."""
-    table = labels if isinstance(labels, np.ndarray) else None
-    return int(table.shape[1]) if table is not None and table.ndim == 2 and np.isin(table, (0, 1)).all() else 0
-
-
-def _plain(text: Any) -> Any:
-    """A text out of an array is a string still; a row of two is a pair."""
-    if isinstance(text, np.str_):
-        return str(text)
-    if isinstance(text, list | np.ndarray) and len(text) == 2:
-        return str(text[0]), str(text[1])
-    return text

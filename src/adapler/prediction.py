@@ -65,6 +65,11 @@ class Prediction:
         return [label for label, least in self.thresholds.items() if self.scores[label] >= least]
 
     @property
+    def several(self) -> dict[str, list[str]]:
+        """`labels` as JSON holds them: only of a model that gives any number; of others `label` says it."""
+        return {} if self.thresholds is None else {"labels": self.labels}
+
+    @property
     def kept(self) -> list[list[int]]:
         """Per layer, the positions in `tokens` that entered it."""
         places = range(len(self.depths))
@@ -74,8 +79,7 @@ class Prediction:
         """As JSON holds it."""
         told = asdict(replace(self, judged=()))
         told = {key: value for key, value in told.items() if value is not None and key not in ("judged", "logits")}
-        several = {} if self.thresholds is None else {"labels": self.labels}
-        return told | several | {"kept": self.kept}
+        return told | self.several | {"kept": self.kept}
 
     def after(self, first: Prediction) -> Prediction:
         """This answer, given because the first was too unsure."""

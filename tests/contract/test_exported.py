@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import shutil
 import subprocess
 import sys
@@ -84,6 +85,8 @@ def test_what_needs_torch_says_so(folders: dict[str, Path], tmp_path: Path) -> N
     opened = Classifier.from_pretrained(folders["onnx"])
     with pytest.raises(BadModel, match="holds no torch model; open the folder it was exported from"):
         opened.save_pretrained(tmp_path / "again")
+    with pytest.raises(BadModel, match=rf"cannot be pickled, it is its folder: take {folders['onnx']} along and open it"):
+        pickle.dumps(opened)
     with pytest.raises(BadConfig, match="runs on cpu"):
         Classifier.from_pretrained(folders["onnx"], device="meta")
     with pytest.raises(BadModel, match="holds an exported graph, not a checkpoint"):

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import joblib
 import numpy as np
 import pytest
 import torch
@@ -20,6 +21,7 @@ from adapler.training.run import train
 from tests.planted import PLANTED, planted_settings
 
 FEW = {"finetune": {"epochs": 5, "lr": 3e-3}, "reduce": {"epochs": 2, "lr": 1e-3, "predictor_lr": 1e-2}}
+QUICK = {"finetune": {"epochs": 1}, "reduce": {"epochs": 1}, "data": {"max_length": 64}}
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +55,7 @@ def test_a_live_model_is_reduced_and_left_as_it_is(made: Path, tmp_path: Path) -
     assert [one.label for one in again(texts)] == [one.label for one in found]
 
 
-def test_an_estimator_behaves_like_one(made: Path) -> None:
+def test_an_estimator_behaves_like_one(made: Path, tmp_path: Path) -> None:
     texts, labels = split(made, "train")
     asked, right = split(made, "test")
     estimator = adapler.Estimator(model=str(made / "encoder"), settings={**FEW, "data": {"max_length": 64}}, seed=3)
@@ -68,23 +70,54 @@ def test_an_estimator_behaves_like_one(made: Path) -> None:
     assert shares.shape == (len(asked), 3)
     assert np.allclose(shares.sum(axis=1), 1)
     assert (estimator.classes_[shares.argmax(axis=1)] == estimator.predict(asked)).all()
+    joblib.dump(estimator, tmp_path / "estimator.joblib")
+    again = joblib.load(tmp_path / "estimator.joblib")
+    assert (again.predict(asked) == estimator.predict(asked)).all() and again.get_params() == estimator.get_params()
+    np.testing.assert_allclose(again.predict_proba(asked), shares, atol=1e-6)
+    assert not hasattr(clone(again), "classifier_")  # the same settings, nothing learnt
 
 
 def test_an_estimator_takes_a_table_of_labels(made: Path) -> None:
     texts, labels = split(made, "train")
     table = np.asarray([[int(label == word) for word in PLANTED] + [0] for label in labels])  # nobody has the last
-    few = {**FEW, "finetune": {"epochs": 1}, "reduce": {"epochs": 1}, "data": {"max_length": 64}}
-    estimator = adapler.Estimator(model=str(made / "encoder"), settings=few).fit(texts, table)
+    estimator = adapler.Estimator(model=str(made / "encoder"), settings=QUICK).fit(texts, table)
     assert estimator.predict(texts[:5]).shape == (5, 4)
     assert (estimator.predict_proba(texts[:5])[:, 3] == 0).all()
     assert 0 <= estimator.score(texts[:20], table[:20]) <= 1
 
 
+def test_rows_of_0_and_1_and_lists_of_names_are_scored_as_they_are_learnt(made: Path) -> None:
+    texts, labels = split(made, "train")
+    rows = [[int(label == word) for word in PLANTED] for label in labels]
+    by_rows = adapler.Estimator(model=str(made / "encoder"), settings=QUICK).fit(texts, rows)
+    assert by_rows.classes_.tolist() == [0, 1, 2] and by_rows.predict(texts[:5]).shape == (5, 3)
+    assert by_rows.score(texts[:20], rows[:20]) == by_rows.score(texts[:20], np.asarray(rows[:20]))
+    by_names = adapler.Estimator(model=str(made / "encoder"), settings=QUICK).fit(texts, [[label] for label in labels])
+    table = [[int(label == name) for name in by_names.classes_] for label in labels]
+    assert by_names.classes_.tolist() == sorted(PLANTED)
+    assert by_names.score(texts[:20], [[label] for label in labels[:20]]) == by_names.score(texts[:20], table[:20])
+    with pytest.raises(BadInput, match="the labels hold 'other', the estimator has learnt"):
+        by_names.score(texts[:1], [["other"]])
+    with pytest.raises(BadInput, match="the labels hold a table of 2 columns"):
+        by_names.score(texts[:1], [[0, 1]])
+
+
+def test_an_estimator_reads_data_frames(made: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    texts, labels = split(made, "train")
+    pairs = pandas.DataFrame({"premise": texts, "hypothesis": texts[::-1]})
+    wanted = pandas.DataFrame({"label": [float(PLANTED.index(label)) for label in labels]})  # as merging leaves whole numbers
+    estimator = adapler.Estimator(model=str(made / "encoder"), settings=QUICK).fit(pairs, wanted)
+    assert estimator.classes_.tolist() == [0.0, 1.0, 2.0]
+    alone = estimator.predict(list(zip(texts[:6], texts[::-1][:6], strict=True)))
+    assert estimator.predict(pairs[:6]).tolist() == estimator.predict(pairs[:6].to_numpy()).tolist() == alone.tolist()
+    assert estimator.score(pairs[:40], wanted[:40]) == estimator.score(pairs[:40], wanted[:40]["label"])
+
+
 def test_an_estimator_scores_quantities_by_what_they_explain(made: Path) -> None:
     texts, labels = split(made, "train")
     wanted = np.asarray([PLANTED.index(label) - 0.5 for label in labels])
-    few = {**FEW, "finetune": {"epochs": 1}, "reduce": {"epochs": 1}, "data": {"max_length": 64}}
-    estimator = adapler.Estimator(model=str(made / "encoder"), settings=few).fit(texts, wanted)
+    estimator = adapler.Estimator(model=str(made / "encoder"), settings=QUICK).fit(texts, wanted)
     answers = estimator.predict(texts[:50])
     left = ((wanted[:50] - answers) ** 2).sum() / ((wanted[:50] - wanted[:50].mean()) ** 2).sum()
     assert estimator.score(texts[:50], wanted[:50]) == pytest.approx(1 - left)
@@ -96,6 +129,7 @@ def test_an_estimator_scores_quantities_by_what_they_explain(made: Path) -> None
         ({"tran": (["a"], ["b"])}, BadConfig, "no split 'tran'"),
         ((["a", "b"], ["c"]), BadInput, "2 texts and 1 labels"),
         ((["a", 3], ["c", "d"]), BadInput, "expected"),
+        ({"train": (["a", "b"], [["x", "y"], ["x"]]), "dev": (["c"], [[0, 1]])}, BadInput, "train none, dev 2.*write"),
     ],
 )
 def test_data_that_does_not_fit_is_refused(made: Path, data: Any, error: type[Exception], message: str) -> None:

@@ -15,6 +15,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipe
 from adapler.backbones import BACKBONES, view
 from adapler.classifier import Classifier
 from adapler.errors import BadConfig, BadInput, BadModel
+from adapler.points import Dial, Point
 from tests.families import tiny_model, tiny_tokenizer_of
 from tests.tiny import tiny_bert, tiny_classifier, tiny_reducer, tiny_texts, tiny_tokenizer
 
@@ -51,6 +52,56 @@ def test_it_runs_where_the_classifier_does(classifier: Classifier) -> None:
         plain = classifier.backbone.model(**inputs).logits
     torch.testing.assert_close(whole, plain, atol=1e-5, rtol=1e-5)
     assert not torch.allclose(reduced, plain, atol=1e-3)
+
+
+DIAL = Dial(
+    data="made",
+    n=1,
+    metric="accuracy",
+    reference="itself",
+    reference_score=1.0,
+    points=(
+        Point(name="full", scale=0, score=1, loss_points=0, flops_speedup=1, flops_speedup_executed=1),
+        Point(name="2x", scale=2, score=0.9, loss_points=10, flops_speedup=2, flops_speedup_executed=2),
+        Point(
+            name="1.8x+0.9",
+            scale=2,
+            escalate=0.9,
+            careful=0,
+            score=0.95,
+            loss_points=5,
+            flops_speedup=1.8,
+            flops_speedup_executed=1.8,
+        ),
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("asked", "named"),
+    [
+        ({"point": "1.8x+0.9"}, "an escalating operating point"),
+        ({"escalate": 0.9}, "an escalating operating point"),
+        ({"always_keep": ["film"]}, "always_keep"),
+        ({"stride": 4}, "stride"),
+        ({"always_keep": ["film"], "stride": 4}, "always_keep and stride"),
+    ],
+)
+def test_what_a_transformers_model_cannot_express_is_refused(
+    classifier: Classifier, tmp_path: Path, asked: dict[str, Any], named: str
+) -> None:
+    Classifier(classifier.backbone, classifier.tokenizer, classifier.reducer, dial=DIAL).save_pretrained(tmp_path / "model")
+    with pytest.raises(BadConfig, match=f"cannot express {named} and would give other answers.*open the classifier without"):
+        _ = Classifier.from_pretrained(tmp_path / "model", **asked).model
+
+
+def test_a_point_of_one_run_is_piped_and_nothing_is_refused_in_vain(classifier: Classifier) -> None:
+    made = Classifier(classifier.backbone, classifier.tokenizer, classifier.reducer, dial=DIAL)
+    made.operate(point="2x")
+    piped = pipeline("text-classification", model=made.model, tokenizer=made.tokenizer)
+    assert [(one.label, one.score) for one in made(TEXTS)] == labels_and_scores(piped(TEXTS))
+    whole = Classifier(tiny_bert(), tiny_tokenizer(), always_keep=["film"])  # removes nothing, so it keeps the words anyway
+    assert whole.model is whole.backbone.model
 
 
 def test_a_classifier_can_be_made_of_it(classifier: Classifier) -> None:

@@ -14,8 +14,8 @@ import torch
 
 import adapler.backbones as backbones
 from adapler.backbones import BACKBONES
-from adapler.backbones.base import DOCS
 from adapler.classifier import Classifier
+from adapler.errors import BadModel
 from tests import families
 from tests.contract.batches import Setup, family_setup
 from tests.contract.test_engine_equalities import (
@@ -27,7 +27,7 @@ from tests.contract.test_families import check_costs_what_torch_counts, check_re
 from tests.tiny import tiny_texts
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / DOCS).read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "backbones.md").read_text(encoding="utf-8")
 NEWCOMER = "roberta-prelayernorm"
 
 
@@ -82,6 +82,26 @@ def test_a_family_added_as_the_page_says_keeps_the_contract(newcomer: str, tmp_p
     texts = tiny_texts(6)
     after = Classifier.from_pretrained(tmp_path / "model")(texts)
     assert [answer.kept for answer in after] == [answer.kept for answer in made(texts)]
+
+
+def test_a_family_is_added_from_outside_as_page_and_error_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, _, settings = blocks()
+    said = re.search(r"`adapler\.backbones\.BACKBONES\.add(\(.*?\))`", PAGE)
+    assert said is not None
+    name, target = ast.literal_eval(said[1])
+    monkeypatch.setattr(families, "SETTINGS", {**families.SETTINGS, **ast.literal_eval(f"{{{settings}}}")})
+    with pytest.raises(BadModel) as caught:
+        backbones.view(families.tiny_model(name))
+    assert "adapler.backbones.BACKBONES.add(MODEL_TYPE, " in str(caught.value)
+    shown = re.search(r"as adapler/(\S+\.py) is", str(caught.value))
+    assert shown is not None and (Path(backbones.__file__).parents[1] / shown[1]).is_file()  # so every wheel has it
+    (tmp_path / f"{target.partition(':')[0]}.py").write_text(source, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(BACKBONES, "_entries", dict(BACKBONES._entries))
+    BACKBONES.add(name, target)
+    check_engine_equals_transformers(family_setup(name, dtype=torch.float32))
+    families.tiny_classifier_of(name, layers=2).save_pretrained(tmp_path / "model")
+    assert Classifier.from_pretrained(tmp_path / "model")("a good film").label
 
 
 def test_leaving_out_a_step_would_be_noticed(newcomer: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,7 +31,7 @@ from adapler.report import markup
 from adapler.report.plot import draw_picture
 from adapler.tokens import Step
 from tests.contract.methods import TINY
-from tests.tiny import tiny_bert, tiny_classifier, tiny_texts, tiny_tokenizer
+from tests.tiny import tiny_bert, tiny_classifier, tiny_reducer, tiny_texts, tiny_tokenizer
 from tests.unit.test_report import HOSTILE, Page, check_inert
 
 TEXTS: list[Text] = ["a brilliant film, if a little long", ("a good film", "no, a waste of time"), *tiny_texts(8), "", "good"]
@@ -56,6 +56,19 @@ def small() -> Explanation:
         judged=(Judged(places, tuple(np.array(row) for row in scores), (0, 1, 2)),),
     )
     return Explanation(text, prediction)
+
+
+def test_an_explanation_holds_every_label_its_prediction_gives() -> None:
+    model = tiny_bert()
+    model.config.problem_type = "multi_label_classification"
+    backbone = view(model)
+    made = Classifier(backbone, tiny_tokenizer(), tiny_reducer(backbone))
+    made.set_thresholds({made.labels[0]: 0.0, made.labels[1]: 1.0, made.labels[2]: 0.0})  # not only the likeliest
+    told = made.explain("a good film")
+    assert told.labels == [made.labels[0], made.labels[2]]
+    assert told.to_dict()["labels"] == told.prediction.to_dict()["labels"] == told.labels
+    single = tiny_classifier().explain("a good film")
+    assert single.labels == [single.label] and "labels" not in single.to_dict()
 
 
 def test_a_small_case_by_hand() -> None:

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 Made = TypeVar("Made")
-DOCS = "docs/backbones.md"
-"""What is supported, why some models are refused, and how to add a family."""
 
 
 class Block(ABC):
@@ -206,7 +204,7 @@ def leaf(root: nn.Module, path: str) -> Any:
 
 def refuse(config: Any, reason: str, remedy: str) -> BadModel:
     """The error for a model that asks what its view cannot compute exactly."""
-    return BadModel(f"this {config.model_type} model cannot be run token by token: {reason}; {remedy}. See {DOCS}")
+    return BadModel(f"this {config.model_type} model cannot be run token by token: {reason}; {remedy}")
 
 
 def linear_flops(*linears: Any) -> int:

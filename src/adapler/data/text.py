@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby, islice
 from typing import Any
 
@@ -86,7 +87,7 @@ class TextEncoder:
         The tokens of what `keep` finds are marked to stay. `stride` is how many tokens the `parts` of a long text share.
         """
         plain = tokenizer if isinstance(tokenizer, PlainTokenizer) else PlainTokenizer.of(tokenizer)
-        self._plain, self._stride = plain, stride
+        self._plain = plain
         self._whole, self._cutting = plain.engine(), plain.engine()
         added = self._cutting.num_special_tokens_to_add(is_pair=True)
         if added > max_length:
@@ -95,14 +96,18 @@ class TextEncoder:
         self._cuts_ends = plain.truncation_side == "right"
         self._names = _names(self._whole)
         self._typed = plain.typed
-        self._keep = keep
+        self.keep, self.stride = keep, stride
         self._striding = None if stride is None else _striding(plain, max_length, stride)
         self.max_length = max_length
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Made again: a pickled tokenizer forgets how it reads special tokens.
+        return partial(TextEncoder, keep=self.keep, stride=self.stride), (self._plain, self.max_length)
 
     def cutting(self, side: str) -> TextEncoder:
         """The same, but that of long texts it drops the end (`right`) or the beginning (`left`)."""
         plain = replace(self._plain, truncation_side=side)
-        return TextEncoder(plain, self.max_length, keep=self._keep, stride=self._stride)
+        return TextEncoder(plain, self.max_length, keep=self.keep, stride=self.stride)
 
     def count(self, text: Text) -> int:
         """Tokens of a whole text, special ones included, however many the model reads."""
@@ -147,7 +152,7 @@ class TextEncoder:
 
     def _encodings(self, engine: Tokenizer, texts: Sequence[Text], places: bool) -> list[Any]:
         # Offsets cost a third of the time, so they are made only where they are read; nor does the fast way name the tokens.
-        encode = engine.encode_batch_fast if self._keep is None and not places else engine.encode_batch
+        encode = engine.encode_batch_fast if self.keep is None and not places else engine.encode_batch
         try:
             return list(encode([self._prepared(text) for text in texts]))
         except (KeyboardInterrupt, SystemExit, MemoryError):
@@ -160,7 +165,7 @@ class TextEncoder:
     def _encoded(self, text: Text, encodings: Sequence[Any], *, cut: bool, places: bool) -> list[EncodedText]:
         """One or more encodings out of the same text."""
         # Sought in the whole text: what is cut off may be the rest of a phrase, or show that a word goes on.
-        found = [] if self._keep is None else self._keep.find((text,) if isinstance(text, str) else text)
+        found = [] if self.keep is None else self.keep.find((text,) if isinstance(text, str) else text)
         read = []
         for encoding in encodings:
             ids = np.array(encoding.ids, dtype=np.int64)

@@ -53,6 +53,12 @@ class OnnxFloat(Runtime):
         self._inputs = {entry.name for entry in self._session.get_inputs()}
         self._reduced = {entry.name for entry in self._session.get_outputs()} >= set(_TRACED)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise BadModel(
+            f"an exported model cannot be pickled, it is its folder: take {self._path} along and open it with "
+            "Classifier.from_pretrained"
+        )
+
     @classmethod
     def open(cls, path: str | Path, *, threads: int | None = None) -> OnnxFloat:
         """From a folder that `adapler export` wrote."""

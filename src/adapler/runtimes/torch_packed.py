@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any, ClassVar
@@ -39,6 +39,9 @@ class TorchPacked(Runtime):
         self.layers = len(self.backbone.blocks)
         self.cost = model_cost(self.backbone, self.reducer)
         self.longest = self.backbone.max_length
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _made_again, (type(self), type(self.backbone), self.model, self.reducer, self.device)
 
     @classmethod
     def open(cls, path: str | Path) -> TorchPacked:
@@ -82,6 +85,13 @@ class TorchPacked(Runtime):
         self, texts: Sequence[EncodedText], *, scale: NDArray[np.float32] | None, reduced: bool, trace: bool
     ) -> Answer:
         return self(texts, scale=scale, reduced=reduced, trace=trace)
+
+
+def _made_again(
+    runtime: type[TorchPacked], view: Callable[[Any], Backbone], model: Any, reducer: Reducer | None, device: torch.device
+) -> TorchPacked:
+    """Out of a pickle, which holds the weights; a view, and what it keeps of them, is made of them."""
+    return runtime(view(model), reducer, device)
 
 
 def torch_workers() -> Executor | None:

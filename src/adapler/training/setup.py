@@ -18,6 +18,7 @@ from adapler.data.load import Dataset, Known, load_dataset
 from adapler.data.text import EncodedText, TextEncoder
 from adapler.errors import BadConfig, BadModel, OtherLabels
 from adapler.evaluation.metrics import check_metric
+from adapler.folder import REDUCED_TYPE, check_weights
 from adapler.hub import locate
 from adapler.problems import SINGLE, Problem
 from adapler.safefile import typed
@@ -159,13 +160,20 @@ def load_backbone(
 
 
 def _config(folder: Path) -> Any:
-    """The config of a model whose family is known."""
-    from transformers import AutoConfig
+    """The config of a model whose family is known and whose weights are no pickle."""
+    from transformers import AutoConfig, PretrainedConfig
 
-    config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    if config.model_type not in BACKBONES:
-        raise unsupported(str(folder), repr(config.model_type))
-    return config
+    said, _ = PretrainedConfig.get_config_dict(folder, local_files_only=True)
+    model_type = said.get("model_type")
+    if model_type == REDUCED_TYPE:
+        raise BadModel(
+            f"{folder} was saved with format='reduced' (model_type {REDUCED_TYPE!r}), which training does not start from; save "
+            "it in the plain format (Classifier.from_pretrained(FOLDER).save_pretrained(OTHER)) and give that folder"
+        )
+    if model_type is not None and model_type not in BACKBONES:  # before transformers, which may not know it either, is asked
+        raise unsupported(str(folder), repr(model_type))
+    check_weights(folder)
+    return AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
 
 
 def _tokenizer(folder: Path) -> Any:
