@@ -40,8 +40,9 @@ def view(model: PreTrainedModel) -> Backbone:
 def unsupported(where: str, model_type: str) -> BadModel:
     """The error for a family that is not in the table; `model_type` as it is to be shown."""
     known = ", ".join(BACKBONES)
-    # Whoever installed the package has its files, and no page of docs.
+    # Whoever installed the package has its files, and no page of docs: the gist is told here too.
     return BadModel(
-        f"{where}: model_type {model_type} is not supported; supported: {known}. To add one, write a view of it, as "
-        f"adapler/backbones/bert.py is BERT's, and say adapler.backbones.BACKBONES.add(MODEL_TYPE, 'your_module:YourView')"
+        f"{where}: model_type {model_type} is not supported; supported: {known}. docs/backbones.md shows how to add one: write a "
+        f"view of it, as adapler/backbones/bert.py is BERT's, and say "
+        f"adapler.backbones.BACKBONES.add(MODEL_TYPE, 'your_module:YourView')"
     )
