@@ -42,7 +42,7 @@ def unsupported(where: str, model_type: str) -> BadModel:
     known = ", ".join(BACKBONES)
     # Whoever installed the package has its files, and no page of docs: the gist is told here too.
     return BadModel(
-        f"{where}: model_type {model_type} is not supported; supported: {known}. docs/backbones.md shows how to add one: write a "
-        f"view of it, as adapler/backbones/bert.py is BERT's, and say "
+        f"{where}: model_type {model_type} is not supported; supported: {known}. docs/backbones.md shows how to add one: "
+        f"write a view of it, as adapler/backbones/bert.py is BERT's, and say "
         f"adapler.backbones.BACKBONES.add(MODEL_TYPE, 'your_module:YourView')"
     )
