@@ -12,6 +12,8 @@ from adapler.errors import BadConfig
 CAREFUL, FAST = "careful", "fast"
 """The best-scoring point, and the fastest within `FAST_LOSS` points of the model's reference."""
 FAST_LOSS = 1.0
+_ROUNDING = 1e-9
+"""In points: far above what floats add to a loss, far below the answer of one text."""
 TRAINED = "trained"
 """The model as it left training, whether or not another point beats it."""
 FULL = "full"
@@ -74,8 +76,8 @@ class Dial(BaseModel):
     def aliases(self) -> dict[str, Point]:
         """Names for what people mean."""
         careful = max(self.points, key=lambda point: (point.score, point.flops_speedup))
-        within = [point for point in self.points if point.loss_points <= FAST_LOSS]
-        return {CAREFUL: careful, **({FAST: max(within, key=lambda point: point.flops_speedup)} if within else {})}
+        near = [point for point in self.points if within(point.loss_points, FAST_LOSS)]
+        return {CAREFUL: careful, **({FAST: max(near, key=lambda point: point.flops_speedup)} if near else {})}
 
 
 @dataclass(frozen=True)
@@ -121,6 +123,11 @@ def operating(
     return Operating(scale, escalate, dial.careful_scale)
 
 
+def within(loss_points: float, limit: float) -> bool:
+    """Whether a loss is one that a user allows. What is lost between 0.90 and 0.89 comes out as a little more than 1 point."""
+    return loss_points <= limit + _ROUNDING
+
+
 def front(points: Sequence[Point]) -> tuple[Point, ...]:
     """The points that no other beats in score and speed at once, slowest first."""
     kept: list[Point] = []
@@ -147,20 +154,20 @@ def choose(
         return dial.point(point)
     if max_latency_ms is not None and not latencies:
         raise BadConfig("max_latency_ms needs times measured on this machine: run `adapler doctor MODEL` first")
-    within = [
+    reaching = [
         candidate
         for candidate in dial.points
-        if (max_loss is None or candidate.loss_points <= max_loss)
+        if (max_loss is None or within(candidate.loss_points, max_loss))
         and (speedup is None or candidate.flops_speedup >= speedup)
         and (max_latency_ms is None or (latencies or {}).get(candidate.name, float("inf")) <= max_latency_ms)
     ]
-    if not within:
+    if not reaching:
         wishes = {"max_loss": max_loss, "speedup": speedup, "max_latency_ms": max_latency_ms}
         asked = ", ".join(f"{name} {value:g}" for name, value in wishes.items() if value is not None)
         raise BadConfig(f"no operating point reaches {asked}; reachable: {reachable(dial, latencies)}")
     if speedup is None and max_latency_ms is None:
-        return max(within, key=lambda candidate: candidate.flops_speedup)
-    return max(within, key=lambda candidate: (candidate.score, candidate.flops_speedup))
+        return max(reaching, key=lambda candidate: candidate.flops_speedup)
+    return max(reaching, key=lambda candidate: (candidate.score, candidate.flops_speedup))
 
 
 def reachable(dial: Dial, latencies: dict[str, float] | None = None) -> str:

@@ -41,6 +41,15 @@ def test_wishes(dial: Dial) -> None:
     assert choose(dial, point="8.0x").loss_points == 3.0
 
 
+def test_a_loss_of_exactly_so_many_points_is_within_the_limit() -> None:
+    exact = point(2.0, 0.0).model_copy(update={"score": 0.89, "loss_points": 100 * (0.90 - 0.89)})
+    assert exact.loss_points > 1.0  # by what floats add
+    dial = Dial(data="dev", n=100, metric="accuracy", reference="full", reference_score=0.9, points=(exact,))
+    assert choose(dial, max_loss=1.0) == dial.aliases[FAST] == exact
+    with pytest.raises(BadConfig, match=r"max_loss 0\.999"):
+        choose(dial, max_loss=0.999)
+
+
 def test_what_cannot_be_reached_says_what_can(dial: Dial) -> None:
     for wish in ({"speedup": 20.0}, {"max_loss": -1.0}, {"speedup": 8.0, "max_loss": 1.0}):
         with pytest.raises(BadConfig, match=r"reachable: 2.0x \(2.00x, -0.2 points lost\); 4.0x"):
