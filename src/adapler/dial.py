@@ -43,14 +43,15 @@ def measure(
     """The model's dial, which is the front of what was measured, and everything that was measured.
 
     `reference` names the model that losses are counted from and gives its score on these texts; without one it is this
-    model with nothing removed. `grid` are the scales that are tried, by default the method's own. `escalate` are
-    probabilities below which an answer is given again at the careful point; each is measured with every point faster than
-    that. The careful end is measured like any other: a model trained to remove may be worse without.
+    model with nothing removed. `grid` are the scales that are tried, by default the method's own, and in any case full length
+    and the model as trained. `escalate` are probabilities below which an answer is given again at the careful point; each is
+    measured with every point faster than that. The careful end is measured like any other: a model trained to remove may be
+    worse without.
     """
     if escalate and backbone.problem != SINGLE:
         raise BadConfig(f"only an answer of one label can be unsure, this is a {backbone.problem} model; leave out escalate")
     outcomes: dict[float, Outcome] = {}
-    scales = sorted({0.0, *(reducer.scales if grid is None else grid)})
+    scales = sorted({0.0, 1.0, *(reducer.scales if grid is None else grid)})
     for scale in scales:
         outcomes[scale] = run(backbone, reducer if scale else None, texts, scale=scale or None)
         advance(1 / len(scales))
@@ -88,7 +89,16 @@ def measure(
                     flops_speedup_executed=both.flops_speedup_executed,
                 )
             )
-    dial = Dial(data=data, n=len(texts), metric=metric, reference=name, reference_score=whole, points=front(points))
+    kept = front(points)
+    dial = Dial(
+        data=data,
+        n=len(texts),
+        metric=metric,
+        reference=name,
+        reference_score=whole,
+        points=kept,
+        beaten=tuple(point for point in points if point not in kept and point.escalate is None),
+    )
     return dial, points
 
 

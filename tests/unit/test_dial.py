@@ -50,7 +50,8 @@ def test_words_that_stay_are_measured_as_staying(tmp_path: Path) -> None:
 def test_points_are_what_running_at_their_scale_gives(parts: Parts) -> None:
     backbone, reducer, texts, labels = parts
     dial, points = measure(backbone, reducer, texts, labels, "accuracy", data="made", grid=(0.5, 1.0, 2.0))
-    assert [p.scale for p in points] == [0.0, 0.5, 1.0, 2.0] and set(dial.points) <= set(points)
+    assert [p.scale for p in points] == [0.0, 0.5, 1.0, 2.0] and {*dial.points, *dial.beaten} == set(points)
+    assert dial.full == points[0] and dial.trained == points[2]
     assert points[0].name == "full" and points[0].score == 1.0 and points[0].flops_speedup == 1.0
     for point in points[1:]:
         outcome = run(backbone, reducer, texts, scale=point.scale)
@@ -58,6 +59,12 @@ def test_points_are_what_running_at_their_scale_gives(parts: Parts) -> None:
         assert point.flops_speedup == outcome.speedups.flops_speedup
     speeds = [p.flops_speedup for p in points[1:]]
     assert speeds == sorted(speeds) and speeds[-1] > 1.2 * speeds[0]  # the dial turns
+
+
+def test_the_model_as_trained_is_measured_whatever_else_is(parts: Parts) -> None:
+    backbone, reducer, texts, labels = parts
+    dial, points = measure(backbone, reducer, texts, labels, "accuracy", data="made", grid=(2.0,))
+    assert [p.scale for p in points] == [0.0, 1.0, 2.0] and dial.trained == points[1]
 
 
 def test_losses_count_from_the_reference(parts: Parts) -> None:

@@ -14,7 +14,7 @@ from adapler.cli import app
 from adapler.doctor import Cost, Diagnosis, digest_of, recall, remember
 from adapler.errors import BadConfig
 from adapler.folder import check_folder, write_dial
-from adapler.points import Dial, Point
+from adapler.points import Dial, Point, opening
 from tests.tiny import tiny_classifier, tiny_texts
 
 
@@ -37,16 +37,7 @@ def dial(**scores: float) -> Dial:
 
 def diagnosis(**rates: float) -> Diagnosis:
     points = {name: Cost(texts_per_second=rate, latency_ms=1000 / rate) for name, rate in rates.items()}
-    return Diagnosis(machine="here", runtime="torch", threads=1, texts="given", trained="own", points=points)
-
-
-def test_a_point_that_scores_as_well_and_is_faster_here_is_chosen() -> None:
-    measured = dial(full=0.90, slow=0.89, own=0.89)
-    assert diagnosis(full=100, slow=150, own=200).choice(measured) is None  # reduction pays
-    chosen = diagnosis(full=300, slow=150, own=200).choice(measured)
-    assert chosen is not None and chosen.name == "full"  # it does not pay here
-    worse = dial(full=0.88, slow=0.89, own=0.89)
-    assert diagnosis(full=300, slow=150, own=200).choice(worse) is None  # never at the price of score
+    return Diagnosis(machine="here", runtime="torch", threads=1, texts="given", points=points)
 
 
 @pytest.fixture
@@ -95,6 +86,37 @@ def test_what_does_not_pay_here_is_not_done_here_unless_insisted_on(folder: Path
     assert all(p.flops == p.flops_full for p in Classifier.from_pretrained(folder)(texts))
     file.write_text("{broken", encoding="utf-8")
     assert Classifier.from_pretrained(folder).operating.scale is None  # a broken note is no note
+
+
+def test_a_beaten_model_as_trained_is_timed_and_not_opened_at_where_full_length_is_faster(folder: Path) -> None:
+    measured = dial(full=0.90, own=0.88)
+    slower = measured.points[1].model_copy(update={"flops_speedup": 0.9, "flops_speedup_executed": 0.9})
+    write_dial(check_folder(folder), measured.model_copy(update={"points": measured.points[:1], "beaten": (slower,)}))
+    assert Classifier.from_pretrained(folder).operating.scale == 0.0  # FLOPs say so before anything is timed
+    answer = CliRunner().invoke(app, ["doctor", str(folder), "--seconds", "0.1", "--json"])
+    found = json.loads(answer.stdout)
+    assert set(found["points"]) == {"full", "own"} and found["trained"] == "own"
+    digest = digest_of(folder)
+    assert digest is not None
+    for rates, scale in (({"full": 300.0, "own": 200.0}, 0.0), ({"full": 200.0, "own": 300.0}, None)):
+        remember(digest, diagnosis(**rates).model_copy(update={"threads": found["threads"]}))
+        assert Classifier.from_pretrained(folder).operating.scale == scale
+        assert Classifier.from_pretrained(folder, point="trained").operating.scale is None  # can be forced
+        assert Classifier.from_pretrained(folder, point="full").operating.scale == 0.0
+
+
+def test_points_that_escalate_are_timed_on_real_texts_alone(folder: Path) -> None:
+    known = dial(full=0.90, own=0.89)
+    both = known.points[1].model_copy(update={"name": "own+0.5", "escalate": 0.5, "careful": 0.0, "flops_speedup": 1.5})
+    write_dial(check_folder(folder), known.model_copy(update={"points": (known.points[0], both, known.points[1])}))
+    classifier = Classifier.from_pretrained(folder)
+    assert set(classifier.examine(seconds=0.1).points) == {"full", "own"}
+    assert set(classifier.examine(tiny_texts(9), seconds=0.1).points) == {"full", "own", "own+0.5"}
+    assert classifier.dial is not None and opening(classifier.dial, {"full": 1, "own": 2, "own+0.5": 3}) is None
+
+
+def test_a_sample_is_taken_from_everywhere() -> None:
+    assert doctor.spaced(range(10), 3) == [0, 3, 6] and doctor.spaced("ab", 3) == ["a", "b"]
 
 
 def test_real_texts_can_be_timed(folder: Path, tmp_path: Path) -> None:

@@ -35,18 +35,21 @@ def doctor(
 
     from adapler.classifier import Classifier
     from adapler.data.files import read_texts
+    from adapler.points import opening
 
     sample = None if texts is None else list(islice(read_texts(texts, format="auto", text=text, pair=pair), count))
     classifier = Classifier.from_pretrained(open_folder(model))
     diagnosis = classifier.examine(sample, seconds=seconds)
     assert classifier.dial is not None  # else there was nothing to examine
-    choice = diagnosis.choice(classifier.dial)
+    trained, choice = classifier.dial.trained, opening(classifier.dial, diagnosis.rates)
     if as_json:
-        typer.echo(json.dumps({**diagnosis.model_dump(), "choice": None if choice is None else choice.name}))
+        named = {"trained": trained, "choice": choice}
+        told = {name: None if point is None else point.name for name, point in named.items()}
+        typer.echo(json.dumps({**diagnosis.model_dump(), **told}))
         return
     _print_table(diagnosis, classifier.dial)
     if choice is None:
-        note("the model runs as trained: no point that scores as well is faster here")
+        note("the model will open as trained: no point that scores as well is faster here")
     else:
         note(f"the model will open at {choice.name}: it scores no worse and is faster here; --point trained insists")
 
@@ -56,11 +59,11 @@ def _print_table(diagnosis: Diagnosis, dial: Dial) -> None:
     from rich.table import Table
 
     table = Table("point", "loss", "flops_speedup", "texts/s", "ms a text", title=f"{diagnosis.runtime}, {diagnosis.texts}")
-    for point in dial.points:
+    for point in dial.named:
         cost: Any = diagnosis.points.get(point.name)
         if cost is not None:
             table.add_row(
-                point.name,
+                ", ".join([point.name, *dial.also(point)]),
                 f"{point.loss_points:+.2f}",
                 f"{point.flops_speedup:.2f}x",
                 f"{cost.texts_per_second:.0f}",
