@@ -213,7 +213,9 @@ def choose(
             raise BadConfig("give an operating point by name or say what it must reach, not both")
         return dial.point(point)
     if max_latency_ms is not None and not latencies:
-        raise BadConfig("max_latency_ms needs times measured on this machine: run `adapler doctor MODEL` first")
+        raise BadConfig(
+            "max_latency_ms needs times measured on this machine, with as many threads: run `adapler doctor MODEL` first"
+        )
     reaching = [
         candidate
         for candidate in dial.points

@@ -62,6 +62,50 @@ def test_the_command_times_every_point_and_the_model_remembers(folder: Path) -> 
         Classifier.from_pretrained(folder, max_latency_ms=1e-6)
 
 
+def test_a_call_may_say_how_long_a_text_may_take(folder: Path, tmp_path: Path) -> None:
+    texts, source = tiny_texts(5), tmp_path / "texts.txt"
+    source.write_text("\n".join(texts), encoding="utf-8")
+    unknown = Classifier.from_pretrained(folder)
+    for ask in (unknown, unknown.explain):
+        with pytest.raises(BadConfig, match="adapler doctor"):
+            ask(texts, max_latency_ms=4)
+    command = ["predict", str(folder), str(source), "--quiet", "--max-latency-ms", "4"]
+    refused = CliRunner().invoke(app, command)
+    assert refused.exit_code == BadConfig.exit_code and "adapler doctor" in refused.stderr
+    digest = digest_of(folder)
+    assert digest is not None
+    remember(digest, diagnosis(full=100, slow=300, own=400).model_copy(update={"threads": unknown.runtime.threads}))
+    opened = Classifier.from_pretrained(folder)
+    slow = opened(texts, point="slow")
+    assert opened(texts, max_latency_ms=4) == slow  # `full` takes 10 ms; of the others it scores best
+    assert [told.prediction.flops for told in opened.explain(texts, max_latency_ms=4)] == [p.flops for p in slow]
+    assert opened.operating.scale is None  # for those calls alone
+    with pytest.raises(BadConfig, match=r"reachable: full .*10 ms"):
+        opened(texts, max_latency_ms=1)
+    told = [json.loads(row) for row in CliRunner().invoke(app, command).stdout.splitlines()]
+    assert [row["flops"] for row in told] == [p.flops for p in slow]
+    alike = CliRunner().invoke(app, ["explain", str(folder), "--file", str(source), "--json", "--max-latency-ms", "4"])
+    assert [json.loads(row)["flops"] for row in alike.stdout.splitlines()] == [p.flops for p in slow]
+
+
+def test_parts_are_answered_at_the_point_that_was_fast_enough_where_the_run_began(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "texts.txt").write_text("\n".join(tiny_texts(6)), encoding="utf-8")
+    command = ["predict", str(folder), str(tmp_path / "in"), "--out", f"{tmp_path}/out/", "--quiet", "--max-latency-ms", "4"]
+    assert "adapler doctor" in CliRunner().invoke(app, command).stderr
+    threads, digest = Classifier.from_pretrained(folder).runtime.threads, digest_of(folder)
+    assert digest is not None
+    file = remember(digest, diagnosis(full=100, slow=300, own=400).model_copy(update={"threads": threads}))
+    whole = tmp_path / "out"
+    assert CliRunner().invoke(app, [*command, "--part-rows", "3"]).exit_code == 0
+    manifest = json.loads((whole / "_adapler" / "manifest.json").read_text())
+    assert manifest["scale"] == 0.5 and manifest["settings"]["max_latency_ms"] == 4
+    file.unlink()  # as on another machine of a cluster, where nobody timed it
+    (whole / "part-000001.jsonl").unlink()
+    again = CliRunner().invoke(app, [*command, "--part-rows", "3"])
+    assert again.exit_code == 0 and (whole / "part-000001.jsonl").is_file(), again.output
+
+
 def test_made_up_texts_save_as_much_as_dev_texts_did(folder: Path) -> None:
     classifier = Classifier.from_pretrained(folder)
     sample = doctor._made_up(classifier.runtime, classifier.encoder.vocabulary)
