@@ -128,3 +128,6 @@ def test_mistakes_are_told_before_anything_is_loaded(model: Path, tmp_path: Path
         export_verb(str(model), tmp_path / "out", calibrate=8)
     with pytest.raises(BadModel, match="no model folder"):
         export_verb(str(tmp_path / "nothing"), tmp_path / "out")
+    (tmp_path / "there").mkdir()
+    with pytest.raises(BadModel, match=r"there exists; choose another folder or give --overwrite$"):
+        export_verb(str(model), tmp_path / "there")
