@@ -1,4 +1,5 @@
-"""The dial: measure one model's operating points on labelled texts. Which one a wish means is in `points.py`."""
+"""The dial: measure one model's operating points on labelled texts. Which one a wish means is in `points.py`, how points are
+timed in `doctor.py`."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ from adapler.cost import ModelCost
 from adapler.data.keep import AlwaysKeep, keeper
 from adapler.data.load import read_split
 from adapler.data.text import EncodedText, TextEncoder
+from adapler.doctor import SECONDS, Diagnosis, examine, spaced
 from adapler.engine import model_cost
 from adapler.errors import BadConfig, BadModel
 from adapler.evaluation.evaluate import FULL_FOLDER
@@ -25,6 +27,12 @@ from adapler.folder import Folder
 from adapler.methods.base import Reducer
 from adapler.points import Dial, Point, front, point_name
 from adapler.problems import SINGLE, Label
+from adapler.runtimes.torch_packed import TorchPacked
+
+TIMED_TEXTS = 128
+"""Of the labelled texts: enough to fill batches."""
+_TIMING = 0.1
+"""Share of the progress that timing is given."""
 
 
 def measure(
@@ -102,6 +110,16 @@ def measure(
     return dial, points
 
 
+@dataclass(frozen=True)
+class Measured:
+    """A model's dial, and all that was measured for it."""
+
+    dial: Dial
+    points: list[Point]
+    times: Diagnosis
+    """What each of the points takes on this machine."""
+
+
 def measure_folder(
     folder: Folder,
     data: DataSettings,
@@ -110,18 +128,21 @@ def measure_folder(
     against: Path | None = None,
     escalate: Sequence[float] = (),
     always_keep: AlwaysKeep | None = None,
+    seconds: float = SECONDS,
     advance: Callable[[float], None] = lambda share: None,
-) -> tuple[Dial, list[Point]]:
+) -> Measured:
     """The dial of a model folder on a split of labelled data; losses count from `against`, or the model a run made it from.
 
-    With `always_keep` the points are those of a model that never drops what it names, and `data` says so.
+    Every point is scored on all of the split, and timed on some of it for about `seconds` in all. With `always_keep` the
+    points are those of a model that never drops what it names, and `data` says so.
     """
     opened = checkpoint.load(folder)
     if opened.reducer is None:
         raise BadModel(f"{folder.path} holds no reduction, so it has no operating points; make one with adapler train")
     examples, metric = read_split(data, split, opened.backbone.labels, opened.backbone.problem)
     keep = keeper(always_keep)
-    texts = TextEncoder(opened.tokenizer, opened.max_length, keep=keep)(examples.texts)
+    encoder = TextEncoder(opened.tokenizer, opened.max_length, keep=keep)
+    texts = encoder(examples.texts)
     if against is None and (folder.path / FULL_FOLDER).is_dir():
         against = folder.path / FULL_FOLDER
     reference = None
@@ -129,7 +150,7 @@ def measure_folder(
         original = checkpoint.load(against)
         full = run(original.backbone, None, TextEncoder(original.tokenizer, opened.max_length)(examples.texts))
         reference = ("the full-length model it was made from", score(metric, examples.labels, full.predictions))
-    return measure(
+    dial, points = measure(
         opened.backbone,
         opened.reducer,
         texts,
@@ -138,8 +159,12 @@ def measure_folder(
         data=f"{data.source}, {split}" + ("" if keep is None else ", with words always kept"),
         reference=reference,
         escalate=escalate,
-        advance=advance,
+        advance=lambda share: advance((1 - _TIMING) * share),
     )
+    runtime = TorchPacked(opened.backbone, opened.reducer)
+    times = examine(runtime, points, vocabulary=encoder.vocabulary, texts=spaced(texts, TIMED_TEXTS), seconds=seconds)
+    advance(_TIMING)
+    return Measured(dial, points, times)
 
 
 @dataclass(frozen=True)

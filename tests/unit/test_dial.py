@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from adapler.classifier import Classifier
 from adapler.cli import app
 from adapler.data.text import EncodedText, TextEncoder
 from adapler.dial import measure
+from adapler.doctor import digest_of
 from adapler.errors import BadConfig, BadModel
 from adapler.evaluation.metrics import score
 from adapler.evaluation.outcome import run
@@ -98,6 +100,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     answer = CliRunner().invoke(app, command)
     assert answer.exit_code == 0, answer.output
     assert len(json.loads(answer.stdout)["measured"]) > len(json.loads(answer.stdout)["points"]) >= 2
+    (place / "told.json").write_text(answer.stdout, encoding="utf-8")
     return place
 
 
@@ -111,12 +114,31 @@ def test_the_dial_is_in_the_folder_and_chooses(folder: Path) -> None:
         assert chosen.operating.scale == point.scale
         saved = sum(p.flops_full for p in predictions) / sum(p.flops for p in predictions)
         assert saved == pytest.approx(point.flops_speedup, rel=1e-6)
-    plain = Classifier.from_pretrained(folder / "model")
+    plain = Classifier.from_pretrained(folder / "model", point="trained")  # unasked, what is fastest here is opened
     fastest = max(dial.points, key=lambda point: point.flops_speedup)
     one = plain(texts, point=fastest.name)
     assert sum(p.flops for p in one) < sum(p.flops for p in plain(texts))  # for this call alone
     assert plain.operating.scale is None
     assert Classifier.from_pretrained(folder / "model", max_loss=100).operating.scale == fastest.scale
+
+
+def test_every_point_is_timed_on_the_texts_it_was_scored_on(folder: Path, tmp_path: Path) -> None:
+    found = json.loads((folder / "told.json").read_text(encoding="utf-8"))
+    assert found["timed"]["texts"] == "80 given texts" and found["timed"]["runtime"] == "torch"
+    assert {point["name"] for point in found["measured"]} >= {point["name"] for point in found["points"]}
+    assert all(point["texts_per_second"] > 0 and point["latency_ms"] > 0 for point in found["measured"])
+    assert any(point["escalate"] is not None for point in found["measured"])
+    opened = Classifier.from_pretrained(folder / "model", max_latency_ms=60_000)  # as after `adapler doctor`
+    assert opened.diagnosis is not None and opened.dial is not None
+    assert opened.diagnosis.latencies == {point["name"]: point["latency_ms"] for point in found["measured"]}
+    shutil.copytree(folder / "model", tmp_path / "model")
+    command = ["dial", str(tmp_path / "model"), "--data", str(folder / "data.jsonl"), "--quiet", "--seconds", "0.1"]
+    before = digest_of(tmp_path / "model")
+    dry = CliRunner().invoke(app, [*command, "--dry-run"])
+    assert dry.exit_code == 0 and "texts/s" in dry.stdout and "80 given texts" in dry.stdout
+    assert digest_of(tmp_path / "model") == before
+    assert Classifier.from_pretrained(tmp_path / "model").diagnosis == opened.diagnosis  # of the dry run nothing is kept
+    assert "will open" in CliRunner().invoke(app, command).stderr
 
 
 def test_escalation_answers_the_unsure_again(folder: Path) -> None:
@@ -141,8 +163,8 @@ def test_escalation_answers_the_unsure_again(folder: Path) -> None:
 def test_wishes_that_cannot_be_met(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(BadConfig, match="reachable"):
         Classifier.from_pretrained(folder / "model", speedup=1000)
-    with pytest.raises(BadConfig, match="doctor"):
-        Classifier.from_pretrained(folder / "model", max_latency_ms=5)
+    with pytest.raises(BadConfig, match=r"reachable: .* ms"):
+        Classifier.from_pretrained(folder / "model", max_latency_ms=1e-6)
     tiny_classifier().save_pretrained(tmp_path / "bare")
     with pytest.raises(BadConfig, match="adapler dial"):
         Classifier.from_pretrained(tmp_path / "bare", max_loss=1)
@@ -151,8 +173,6 @@ def test_wishes_that_cannot_be_met(folder: Path, tmp_path: Path) -> None:
 
 
 def test_a_changed_dial_is_refused(folder: Path, tmp_path: Path) -> None:
-    import shutil
-
     shutil.copytree(folder / "model", tmp_path / "changed")
     file = tmp_path / "changed" / REDUCTION_JSON
     file.write_text(file.read_text().replace('"escalate": null', '"escalate": 0.5', 1), encoding="utf-8")

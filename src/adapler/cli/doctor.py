@@ -41,13 +41,20 @@ def doctor(
     classifier = Classifier.from_pretrained(open_folder(model))
     diagnosis = classifier.examine(sample, seconds=seconds)
     assert classifier.dial is not None  # else there was nothing to examine
-    trained, choice = classifier.dial.trained, opening(classifier.dial, diagnosis.rates)
     if as_json:
-        named = {"trained": trained, "choice": choice}
+        named = {"trained": classifier.dial.trained, "choice": opening(classifier.dial, diagnosis.rates)}
         told = {name: None if point is None else point.name for name, point in named.items()}
         typer.echo(json.dumps({**diagnosis.model_dump(), **told}))
         return
     _print_table(diagnosis, classifier.dial)
+    note_opening(classifier.dial, diagnosis)
+
+
+def note_opening(dial: Dial, diagnosis: Diagnosis) -> None:
+    """Say at which point the model opens here from now on."""
+    from adapler.points import opening
+
+    choice = opening(dial, diagnosis.rates)
     if choice is None:
         note("the model will open as trained: no point that scores as well is faster here")
     else:
