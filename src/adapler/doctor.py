@@ -69,6 +69,9 @@ class Diagnosis(BaseModel):
         """Texts a second, by point."""
         return {name: cost.texts_per_second for name, cost in self.points.items()}
 
+    def __str__(self) -> str:
+        return f"{self.texts}, {self.runtime}, {self.threads} threads, {self.machine}"
+
 
 def examine(
     runtime: Runtime,
@@ -137,6 +140,15 @@ def recall(digest: str, runtime: str, threads: int) -> Diagnosis | None:
         return None
 
 
+def recall_latest(digest: str, runtime: str) -> Diagnosis | None:
+    """The same for whatever number of threads was measured last: how many a runtime will have only its library knows."""
+    kept = _file(digest, runtime, "[0-9]*")
+    newest_first = sorted(kept.parent.glob(kept.name), key=lambda file: file.stat().st_mtime, reverse=True)
+    threads = [file.stem.rpartition("-")[2] for file in newest_first]
+    found = (recall(digest, runtime, int(number)) for number in threads if number.isdecimal())
+    return next((diagnosis for diagnosis in found if diagnosis is not None), None)
+
+
 def digest_of(folder: Path) -> str | None:
     """What tells a model's folder from every other, once it has been checked; None for one without reduction."""
     for manifest in (folder / REDUCTION_JSON, folder / EXPORT_JSON):
@@ -145,7 +157,7 @@ def digest_of(folder: Path) -> str | None:
     return None
 
 
-def _file(digest: str, runtime: str, threads: int) -> Path:
+def _file(digest: str, runtime: str, threads: int | str) -> Path:
     root = os.environ.get(CACHE_VARIABLE) or os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     folder = Path(root) / ("doctor" if os.environ.get(CACHE_VARIABLE) else "adapler/doctor")
     here = hashlib.sha256(machine().encode()).hexdigest()[:12]

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
-from adapler import doctor
+from adapler import checkpoint, doctor
 from adapler.classifier import Classifier
 from adapler.cli import app
 from adapler.doctor import Cost, Diagnosis, digest_of, recall, remember
 from adapler.errors import BadConfig
+from adapler.export.write import export
 from adapler.folder import check_folder, write_dial
 from adapler.points import Dial, Point, opening
 from tests.tiny import tiny_classifier, tiny_texts
@@ -161,6 +164,42 @@ def test_points_that_escalate_are_timed_on_real_texts_alone(folder: Path) -> Non
 
 def test_a_sample_is_taken_from_everywhere() -> None:
     assert doctor.spaced(range(10), 3) == [0, 3, 6] and doctor.spaced("ab", 3) == ["a", "b"]
+
+
+def info(folder: Path) -> tuple[dict[str, Any], str]:
+    """As JSON, and as people read it."""
+    told, shown = (CliRunner().invoke(app, ["info", str(folder), *options]) for options in (["--json"], []))
+    return json.loads(told.stdout), " ".join(shown.stdout.split())
+
+
+@pytest.mark.parametrize("runtime", ["torch", "onnx"])
+def test_info_tells_where_a_model_opens_and_what_was_timed_here(folder: Path, tmp_path: Path, runtime: str) -> None:
+    if runtime == "onnx":
+        pytest.importorskip("onnxscript")
+        export(checkpoint.load(folder), tmp_path / "graph", to="onnx")
+        folder = tmp_path / "graph"
+    told, shown = info(folder)
+    assert list(told["points"]) == ["full", "slow", "own"] and told["points"]["own"]["also"] == ["trained"]
+    assert told["opens_at"] == "trained" and "timings" not in told and "opens at │ trained" in shown
+    digest = digest_of(folder)
+    assert digest is not None
+    for threads, rates, point in ((1, (100.0, 150.0, 200.0), "trained"), (3, (300.0, 150.0, 200.0), "full")):
+        timed = diagnosis(**dict(zip(told["points"], rates, strict=True)))
+        file = remember(digest, timed.model_copy(update={"runtime": runtime, "threads": threads}))
+        os.utime(file, (threads, threads))
+        told, shown = info(folder)
+        assert told["opens_at"] == point and told["timings"]["threads"] == threads  # what was timed last
+        assert told["timings"]["points"]["own"] == {"texts_per_second": 200.0, "latency_ms": 5.0}
+        assert f"opens at │ {point}" in shown and f"{runtime}, {threads} threads" in shown
+        assert "│ own, trained │ 1 │ 88.00 │ +2.00 │ 1.80x │ 200 │ 5.00 │ yes │" in shown
+
+
+def test_info_tells_a_beaten_point_from_the_others(folder: Path) -> None:
+    measured = dial(full=0.90, own=0.88)
+    write_dial(check_folder(folder), measured.model_copy(update={"points": measured.points[:1], "beaten": measured.points[1:]}))
+    told, shown = info(folder)
+    assert {name: point["kept"] for name, point in told["points"].items()} == {"full": True, "own": False}
+    assert "│ full, careful, fast │ 0 │ 90.00 │ +0.00 │ 1.00x │ yes │ │ own, trained │ 1 │ 88.00 │ +2.00 │ 1.80x │ │" in shown
 
 
 def test_real_texts_can_be_timed(folder: Path, tmp_path: Path) -> None:

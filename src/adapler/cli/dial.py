@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from adapler.cli.doctor import note_opening
-from adapler.cli.shared import note, open_checkpoint
+from adapler.cli.shared import note, open_checkpoint, points_table
 from adapler.errors import BadModel
 
 if TYPE_CHECKING:
@@ -102,23 +102,9 @@ def _told(measured: Measured) -> dict[str, Any]:
 
 def _print_table(measured: Measured) -> None:
     from rich.console import Console
-    from rich.table import Table
 
     dial, times = measured.dial, measured.times
-    table = Table("point", "scale", dial.metric, "loss", "FLOPs", "texts/s", "ms a text", "kept")
-    for point in sorted(measured.points, key=lambda point: point.flops_speedup):
-        cost = times.points[point.name]
-        table.add_row(
-            ", ".join([point.name, *dial.also(point)]),
-            f"{point.scale:.3g}",
-            f"{100 * point.score:.2f}",
-            f"{point.loss_points:+.2f}",
-            f"{point.flops_speedup:.2f}x",
-            f"{cost.texts_per_second:.0f}",
-            f"{cost.latency_ms:.2f}",
-            "yes" if point in dial.points else "",
-        )
     console = Console()
-    console.print(table)
+    console.print(points_table(dial, measured.points, times))
     console.print(f"{dial.n} texts of {dial.data}; loss in points from {dial.reference} ({100 * dial.reference_score:.2f})")
-    console.print(f"times of {times.texts}: {times.runtime}, {times.threads} threads, {times.machine}")
+    console.print(f"times: {times}")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from adapler.cli.shared import note, open_folder
+from adapler.cli.shared import note, open_folder, points_table
 
 if TYPE_CHECKING:
     from adapler.doctor import Diagnosis
@@ -63,19 +63,8 @@ def note_opening(dial: Dial, diagnosis: Diagnosis) -> None:
 
 def _print_table(diagnosis: Diagnosis, dial: Dial) -> None:
     from rich.console import Console
-    from rich.table import Table
 
-    table = Table("point", "loss", "flops_speedup", "texts/s", "ms a text", title=f"{diagnosis.runtime}, {diagnosis.texts}")
-    for point in dial.named:
-        cost: Any = diagnosis.points.get(point.name)
-        if cost is not None:
-            table.add_row(
-                ", ".join([point.name, *dial.also(point)]),
-                f"{point.loss_points:+.2f}",
-                f"{point.flops_speedup:.2f}x",
-                f"{cost.texts_per_second:.0f}",
-                f"{cost.latency_ms:.2f}",
-            )
+    timed = [point for point in dial.named if point.name in diagnosis.points]
     console = Console()
-    console.print(table)
-    console.print(f"{diagnosis.machine}, {diagnosis.threads} threads")
+    console.print(points_table(dial, timed, diagnosis))
+    console.print(str(diagnosis))
