@@ -84,11 +84,12 @@ class Dial(BaseModel):
         return tuple(sorted(found, key=lambda point: point.flops_speedup))
 
     @property
-    def next_above(self) -> Point | None:
-        """What beats the model as trained where that was measured and not kept, as dials once had it: more leaves the larger
-        the scale, so it is the next scale above, or, where there is none, full length, which alone asks no predictor."""
-        above = [point for point in self.points if point.escalate is None and point.scale > 1]
-        return min(above, key=lambda point: point.scale, default=self.full)
+    def beats_trained(self) -> Point | None:
+        """What beats the model as trained where that was measured and not kept, as dials once had it. More leaves the larger
+        the scale, so it is the next scale above, or, where there is none, the largest below, which then leaves as much."""
+        single = [point for point in self.points if point.escalate is None]
+        below = max(single, key=lambda point: point.scale, default=None)
+        return min((point for point in single if point.scale > 1), key=lambda point: point.scale, default=below)
 
     def rescaled(self, factor: float) -> Dial:
         """The same points of a model whose thresholds were all multiplied by `factor`."""
@@ -174,7 +175,7 @@ def opening(dial: Dial, rates: Mapping[str, float] | None = None) -> Point | Non
             return None
         better = full.score >= trained.score and full.flops_speedup_executed > trained.flops_speedup_executed
         return full if better else None
-    least = trained or dial.next_above
+    least = trained or dial.beats_trained
     if least is None or (trained is not None and trained.name not in rates):
         return None
     single = [point for point in dial.named if point.escalate is None and point.name in rates]

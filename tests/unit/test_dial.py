@@ -21,6 +21,7 @@ from adapler.evaluation.metrics import score
 from adapler.evaluation.outcome import run
 from adapler.folder import REDUCTION_JSON, check_folder
 from adapler.methods.adapler import AdapLeR
+from adapler.points import opening
 from tests.tiny import saved_with_answers, tiny_bert, tiny_classifier, tiny_reducer, tiny_texts, tiny_tokenizer
 
 Parts = tuple[Backbone, AdapLeR, list[EncodedText], list[int]]
@@ -67,6 +68,14 @@ def test_the_model_as_trained_is_measured_whatever_else_is(parts: Parts) -> None
     backbone, reducer, texts, labels = parts
     dial, points = measure(backbone, reducer, texts, labels, "accuracy", data="made", grid=(2.0,))
     assert [p.scale for p in points] == [0.0, 1.0, 2.0] and dial.trained == points[1]
+
+
+def test_a_model_that_removes_nothing_worth_its_predictors_opens_at_full_length(parts: Parts) -> None:
+    backbone, _, texts, labels = parts
+    dial, points = measure(backbone, tiny_reducer(backbone, eta=0.01), texts, labels, "accuracy", data="made", grid=(1.0,))
+    assert dial.points == (points[0],) and dial.trained == points[1] and points[1].flops_speedup_executed < 1
+    assert opening(dial) == dial.full
+    assert dial.rescaled(0.5).trained is None  # what was not measured is not guessed
 
 
 def test_losses_count_from_the_reference(parts: Parts) -> None:

@@ -125,6 +125,8 @@ def test_a_dial_that_kept_no_beaten_points_still_has_what_beat_them() -> None:
     both = dial.model_copy(update={"points": (full, above)})
     assert opening(both, {full.name: 100, above.name: 200}) == above
     assert opening(both, {full.name: 200, above.name: 100}) == full
+    below = dial.model_copy(update={"points": (full, point(2.0, 0.5, 0.9))})
+    assert opening(below, {full.name: 100, "2.0x": 200}) == below.points[1]  # nothing more left at the scale of 1
 
 
 def test_names_are_told_apart() -> None:

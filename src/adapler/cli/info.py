@@ -34,7 +34,8 @@ def info(
     if isinstance(folder, Exported):
         description, dial, runtime = describe_exported(folder), folder.dial, folder.runtime
     else:
-        description, dial, runtime = describe(folder), folder.reduction and folder.reduction.dial, "torch"
+        dial = None if folder.reduction is None else folder.reduction.dial
+        description, runtime = describe(folder), "torch"
     times = _times(folder.path, runtime)
     if dial is not None:
         description |= _describe_points(dial, times)
