@@ -32,7 +32,7 @@ from adapler.config import build_config
 from adapler.data.load import read_split
 from adapler.data.text import Text, TextEncoder
 from adapler.errors import BadInput
-from adapler.points import Operating
+from adapler.points import FULL, TRAINED, Operating
 from adapler.records import Record, write_records
 from adapler.timing import REPEATS, Timing, race
 from adapler.training.progress import Silent, progress_for
@@ -41,7 +41,6 @@ from benchmarks.memory_use import peak_mib, resident_mib
 RESULTS = Path(__file__).parent / "results"
 LENGTHS = (8, 16, 32, 64, 128, 256, 512)
 TOKENS = 24_000  # of one contender's texts: a few full batches
-FULL, TRAINED = "full", "trained"
 LONGER, SHORTER = 512, 128
 FIRST_MARKS, MARK_EVERY = (1, 10, 100, 1_000, 10_000, 50_000), 100_000
 SETTLED = 50_000

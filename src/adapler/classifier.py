@@ -15,7 +15,7 @@ from adapler.errors import BadConfig, BadModel
 from adapler.explain import Explanation
 from adapler.folder import REDUCED_TYPE, Folder
 from adapler.hub import locate
-from adapler.points import Dial, Operating, operating
+from adapler.points import Dial, Operating, opening, operating
 from adapler.prediction import Prediction
 from adapler.problems import MULTI, SINGLE, THRESHOLD, THRESHOLDS, problem_of
 from adapler.runtimes import RUNTIMES
@@ -164,25 +164,20 @@ class Classifier:
         escalate: float | None = None,
     ) -> None:
         """From now on run at the operating point these wishes mean; without any, as trained, or, where a probe of this machine
-        found that to be slower than another measured point that scores no worse, at that one.
+        found that to be slower than another measured point that scores no worse, at that one. A machine nobody probed runs at
+        full length what takes fewer FLOPs and scores no worse there.
 
         With `escalate`, answers whose probability is below it are given again at the careful point. `point="trained"`
         insists on the model as it left training.
         """
-        self._check_escalate(escalate)
-        self.operating = operating(
-            self.dial,
-            point=point,
-            max_loss=max_loss,
-            speedup=speedup,
-            max_latency_ms=max_latency_ms,
-            escalate=escalate,
-            latencies=None if self.diagnosis is None else self.diagnosis.latencies,
-        )
-        unasked = all(wish is None for wish in (point, max_loss, speedup, max_latency_ms, escalate))
-        if unasked and self.diagnosis is not None and self.dial is not None:
-            better = self.diagnosis.choice(self.dial)
-            self.operating = Operating() if better is None else Operating(better.scale)
+        if any(wish is not None for wish in (point, max_loss, speedup, max_latency_ms, escalate)):
+            self.operating = self.wished(
+                point=point, max_loss=max_loss, speedup=speedup, max_latency_ms=max_latency_ms, escalate=escalate
+            )
+            return
+        rates = None if self.diagnosis is None else self.diagnosis.rates
+        better = None if self.dial is None else opening(self.dial, rates)
+        self.operating = Operating() if better is None else Operating(better.scale)
 
     def examine(self, texts: Sequence[Text] | None = None, *, seconds: float = doctor.SECONDS) -> Diagnosis:
         """Time the operating points on this machine, on these texts or on made-up ones, and remember it for the next opening.
@@ -193,7 +188,7 @@ class Classifier:
             raise BadConfig("the model has no operating points to time; measure them: adapler dial MODEL --data DEV")
         self.diagnosis = doctor.examine(
             self.runtime,
-            self.dial,
+            self.dial.named,
             budget=self.token_budget,
             vocabulary=self._encoder.vocabulary,
             texts=None if texts is None else self._encoder(texts),
@@ -305,6 +300,7 @@ class Classifier:
         point: str | None = None,
         max_loss: float | None = None,
         speedup: float | None = None,
+        max_latency_ms: float | None = None,
         escalate: float | None = None,
     ) -> Prediction: ...
     @overload
@@ -315,6 +311,7 @@ class Classifier:
         point: str | None = None,
         max_loss: float | None = None,
         speedup: float | None = None,
+        max_latency_ms: float | None = None,
         escalate: float | None = None,
     ) -> list[Prediction]: ...
     @overload
@@ -325,6 +322,7 @@ class Classifier:
         point: str | None = None,
         max_loss: float | None = None,
         speedup: float | None = None,
+        max_latency_ms: float | None = None,
         escalate: float | None = None,
     ) -> Iterator[Prediction]: ...
     def __call__(
@@ -334,6 +332,7 @@ class Classifier:
         point: str | None = None,
         max_loss: float | None = None,
         speedup: float | None = None,
+        max_latency_ms: float | None = None,
         escalate: float | None = None,
     ) -> Any:
         """One text or one pair (a tuple) gives a `Prediction`, a list gives a list in order, an iterator an iterator.
@@ -341,7 +340,7 @@ class Classifier:
         An iterator is read in windows of a few thousand texts, so memory does not grow with its length. The other arguments
         choose an operating point for this call alone.
         """
-        how = self.wished(point=point, max_loss=max_loss, speedup=speedup, escalate=escalate)
+        how = self.wished(point=point, max_loss=max_loss, speedup=speedup, max_latency_ms=max_latency_ms, escalate=escalate)
         return answered(texts, lambda window: self._predict_window(window, how))
 
     @overload
@@ -352,6 +351,7 @@ class Classifier:
         point: str | None = None,
         max_loss: float | None = None,
         speedup: float | None = None,
+        max_latency_ms: float | None = None,
         escalate: float | None = None,
     ) -> Explanation: ...
     @overload
@@ -362,6 +362,7 @@ class Classifier:
         point: str | None = None,
         max_loss: float | None = None,
         speedup: float | None = None,
+        max_latency_ms: float | None = None,
         escalate: float | None = None,
     ) -> list[Explanation]: ...
     @overload
@@ -372,6 +373,7 @@ class Classifier:
         point: str | None = None,
         max_loss: float | None = None,
         speedup: float | None = None,
+        max_latency_ms: float | None = None,
         escalate: float | None = None,
     ) -> Iterator[Explanation]: ...
     def explain(
@@ -381,6 +383,7 @@ class Classifier:
         point: str | None = None,
         max_loss: float | None = None,
         speedup: float | None = None,
+        max_latency_ms: float | None = None,
         escalate: float | None = None,
     ) -> Any:
         """As a call, but with the account of every token: its contribution in front of every layer, and where it left.
@@ -392,7 +395,7 @@ class Classifier:
                 "the model removes nothing, so it has no account of which tokens mattered; explain a reduced model "
                 "(make one: adapler train)"
             )
-        how = self.wished(point=point, max_loss=max_loss, speedup=speedup, escalate=escalate)
+        how = self.wished(point=point, max_loss=max_loss, speedup=speedup, max_latency_ms=max_latency_ms, escalate=escalate)
         return answered(texts, lambda window: self._explain_window(window, how))
 
     @property
@@ -406,13 +409,22 @@ class Classifier:
         point: str | None = None,
         max_loss: float | None = None,
         speedup: float | None = None,
+        max_latency_ms: float | None = None,
         escalate: float | None = None,
     ) -> Operating:
         """How a call with these wishes runs; without any, as `operate` said last."""
-        if all(wish is None for wish in (point, max_loss, speedup, escalate)):
+        if all(wish is None for wish in (point, max_loss, speedup, max_latency_ms, escalate)):
             return self.operating
         self._check_escalate(escalate)
-        return operating(self.dial, point=point, max_loss=max_loss, speedup=speedup, escalate=escalate)
+        return operating(
+            self.dial,
+            point=point,
+            max_loss=max_loss,
+            speedup=speedup,
+            max_latency_ms=max_latency_ms,
+            escalate=escalate,
+            latencies=None if self.diagnosis is None else self.diagnosis.latencies,
+        )
 
     def answers(self, parts: Sequence[Sequence[EncodedText]], how: Sequence[Operating]) -> list[Prediction]:
         """One a text, as `encoder.parts` gives texts, each run in its own way, in batches with all others."""

@@ -1,4 +1,5 @@
-"""The dial: measure one model's operating points on labelled texts. Which one a wish means is in `points.py`."""
+"""The dial: measure one model's operating points on labelled texts. Which one a wish means is in `points.py`, how points are
+timed in `doctor.py`."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ from adapler.cost import ModelCost
 from adapler.data.keep import AlwaysKeep, keeper
 from adapler.data.load import read_split
 from adapler.data.text import EncodedText, TextEncoder
+from adapler.doctor import SECONDS, Diagnosis, examine, spaced
 from adapler.engine import model_cost
 from adapler.errors import BadConfig, BadModel
 from adapler.evaluation.evaluate import FULL_FOLDER
@@ -25,6 +27,12 @@ from adapler.folder import Folder
 from adapler.methods.base import Reducer
 from adapler.points import Dial, Point, front, point_name
 from adapler.problems import SINGLE, Label
+from adapler.runtimes.torch_packed import TorchPacked
+
+TIMED_TEXTS = 128
+"""Of the labelled texts: enough to fill batches."""
+_TIMING = 0.1
+"""Share of the progress that timing is given."""
 
 
 def measure(
@@ -43,14 +51,15 @@ def measure(
     """The model's dial, which is the front of what was measured, and everything that was measured.
 
     `reference` names the model that losses are counted from and gives its score on these texts; without one it is this
-    model with nothing removed. `grid` are the scales that are tried, by default the method's own. `escalate` are
-    probabilities below which an answer is given again at the careful point; each is measured with every point faster than
-    that. The careful end is measured like any other: a model trained to remove may be worse without.
+    model with nothing removed. `grid` are the scales that are tried, by default the method's own, and in any case full length
+    and the model as trained. `escalate` are probabilities below which an answer is given again at the careful point; each is
+    measured with every point faster than that. The careful end is measured like any other: a model trained to remove may be
+    worse without.
     """
     if escalate and backbone.problem != SINGLE:
         raise BadConfig(f"only an answer of one label can be unsure, this is a {backbone.problem} model; leave out escalate")
     outcomes: dict[float, Outcome] = {}
-    scales = sorted({0.0, *(reducer.scales if grid is None else grid)})
+    scales = sorted({0.0, 1.0, *(reducer.scales if grid is None else grid)})
     for scale in scales:
         outcomes[scale] = run(backbone, reducer if scale else None, texts, scale=scale or None)
         advance(1 / len(scales))
@@ -88,8 +97,27 @@ def measure(
                     flops_speedup_executed=both.flops_speedup_executed,
                 )
             )
-    dial = Dial(data=data, n=len(texts), metric=metric, reference=name, reference_score=whole, points=front(points))
+    kept = front(points)
+    dial = Dial(
+        data=data,
+        n=len(texts),
+        metric=metric,
+        reference=name,
+        reference_score=whole,
+        points=kept,
+        beaten=tuple(point for point in points if point not in kept and point.escalate is None),
+    )
     return dial, points
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A model's dial, and all that was measured for it."""
+
+    dial: Dial
+    points: list[Point]
+    times: Diagnosis
+    """What each of the points takes on this machine."""
 
 
 def measure_folder(
@@ -100,18 +128,21 @@ def measure_folder(
     against: Path | None = None,
     escalate: Sequence[float] = (),
     always_keep: AlwaysKeep | None = None,
+    seconds: float = SECONDS,
     advance: Callable[[float], None] = lambda share: None,
-) -> tuple[Dial, list[Point]]:
+) -> Measured:
     """The dial of a model folder on a split of labelled data; losses count from `against`, or the model a run made it from.
 
-    With `always_keep` the points are those of a model that never drops what it names, and `data` says so.
+    Every point is scored on all of the split, and timed on some of it for about `seconds` in all. With `always_keep` the
+    points are those of a model that never drops what it names, and `data` says so.
     """
     opened = checkpoint.load(folder)
     if opened.reducer is None:
         raise BadModel(f"{folder.path} holds no reduction, so it has no operating points; make one with adapler train")
     examples, metric = read_split(data, split, opened.backbone.labels, opened.backbone.problem)
     keep = keeper(always_keep)
-    texts = TextEncoder(opened.tokenizer, opened.max_length, keep=keep)(examples.texts)
+    encoder = TextEncoder(opened.tokenizer, opened.max_length, keep=keep)
+    texts = encoder(examples.texts)
     if against is None and (folder.path / FULL_FOLDER).is_dir():
         against = folder.path / FULL_FOLDER
     reference = None
@@ -119,7 +150,7 @@ def measure_folder(
         original = checkpoint.load(against)
         full = run(original.backbone, None, TextEncoder(original.tokenizer, opened.max_length)(examples.texts))
         reference = ("the full-length model it was made from", score(metric, examples.labels, full.predictions))
-    return measure(
+    dial, points = measure(
         opened.backbone,
         opened.reducer,
         texts,
@@ -128,8 +159,12 @@ def measure_folder(
         data=f"{data.source}, {split}" + ("" if keep is None else ", with words always kept"),
         reference=reference,
         escalate=escalate,
-        advance=advance,
+        advance=lambda share: advance((1 - _TIMING) * share),
     )
+    runtime = TorchPacked(opened.backbone, opened.reducer)
+    times = examine(runtime, points, vocabulary=encoder.vocabulary, texts=spaced(texts, TIMED_TEXTS), seconds=seconds)
+    advance(_TIMING)
+    return Measured(dial, points, times)
 
 
 @dataclass(frozen=True)

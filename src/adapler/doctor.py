@@ -2,7 +2,7 @@
 
 Fewer FLOPs are not always less time: a few tokens cannot fill many cores, and predictors have to be asked. A probe times
 every point once, in batches and text by text. It is kept outside the model folder, which may be anyone's, by model, machine,
-runtime and threads; a choice is made from it once, when a model is opened, and only among points whose score was measured.
+runtime and threads. Which point a model opens at for it is in `points.py`.
 """
 
 from __future__ import annotations
@@ -13,15 +13,17 @@ import math
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from adapler.answering import Answering
 from adapler.cost import ModelCost
-from adapler.data.text import EncodedText, budget_batches
+from adapler.data.text import EncodedText
+from adapler.errors import BadConfig
 from adapler.folder import EXPORT_JSON, REDUCTION_JSON
-from adapler.points import Dial, Point
+from adapler.points import Operating, Point
 from adapler.records import machine
 from adapler.runtimes.base import Runtime
 from adapler.timing import race
@@ -31,6 +33,8 @@ PROBE_TEXTS, SINGLE_TEXTS = 48, 12
 SECONDS = 2.0
 _HALVINGS = 8
 _SCALES = (0.05, 20.0)
+
+T = TypeVar("T")
 
 
 class Cost(BaseModel):
@@ -53,8 +57,6 @@ class Diagnosis(BaseModel):
     threads: int
     texts: str
     """What was timed: the user's texts, or made-up ones."""
-    trained: str
-    """Name of the point the model runs at by itself."""
     points: dict[str, Cost]
 
     @property
@@ -62,54 +64,62 @@ class Diagnosis(BaseModel):
         """Milliseconds a text, by point."""
         return {name: cost.latency_ms for name, cost in self.points.items()}
 
-    def choice(self, dial: Dial) -> Point | None:
-        """The point to run at where reduction does not pay here; None where the model may run as trained.
+    @property
+    def rates(self) -> dict[str, float]:
+        """Texts a second, by point."""
+        return {name: cost.texts_per_second for name, cost in self.points.items()}
 
-        Only points that score at least as well as the trained one are candidates.
-        """
-        known = {point.name: point for point in dial.points}
-        if self.trained not in known or self.trained not in self.points:
-            return None
-        trained = known[self.trained]
-        candidates = [point for name, point in known.items() if name in self.points and point.score >= trained.score]
-        fastest = max(candidates, key=lambda point: self.points[point.name].texts_per_second)
-        return None if fastest.name == trained.name else fastest
+    def __str__(self) -> str:
+        return f"{self.texts}, {self.runtime}, {self.threads} threads, {self.machine}"
 
 
 def examine(
     runtime: Runtime,
-    dial: Dial,
+    points: Sequence[Point],
     *,
     budget: int | None = None,
     vocabulary: int,
     texts: Sequence[EncodedText] | None = None,
     seconds: float = SECONDS,
 ) -> Diagnosis:
-    """Time every plain point of the dial in turns. Without `texts`, on made-up ones that save as much as dev texts did."""
+    """Time points in turns, answering as a call does but for the tokenising.
+
+    Without `texts`, on made-up ones that save as much as dev texts did; how sure a model is of those means nothing, so points
+    that escalate are left out.
+    """
     made_up = texts is None
     sample = list(texts) if texts is not None else _made_up(runtime, vocabulary)
-    points = [point for point in dial.points if point.escalate is None]
-    scales = {
-        point.name: _scale_for(runtime, sample[:SINGLE_TEXTS], point.flops_speedup) if made_up and point.scale else point.scale
+    if not sample:
+        raise BadConfig("no texts to time the operating points on; give at least one, or none of your own")
+    few = spaced(sample, SINGLE_TEXTS)
+    hows = {
+        point.name: Operating(
+            _scale_for(runtime, few, point.flops_speedup) if made_up and point.scale else point.scale,
+            point.escalate,
+            point.careful or 0.0,
+        )
         for point in points
+        if point.escalate is None or not made_up
     }
-    batches = {name: _in_batches(runtime, sample, scale, budget) for name, scale in scales.items()}
-    singles = {name: _one_by_one(runtime, sample[:SINGLE_TEXTS], scale) for name, scale in scales.items()}
+    answering = Answering(runtime, budget)
+    batches = {name: _in_batches(answering, sample, how) for name, how in hows.items()}
+    singles = {name: _one_by_one(answering, few, how) for name, how in hows.items()}
     together, alone = race(batches, seconds=seconds / 2), race(singles, seconds=seconds / 2)
     return Diagnosis(
         machine=machine(),
         runtime=runtime.name,
         threads=runtime.threads,
         texts="made-up texts" if made_up else f"{len(sample)} given texts",
-        trained=min(points, key=lambda point: abs(point.scale - 1)).name,
         points={
-            name: Cost(
-                texts_per_second=together[name].rate(len(sample)),
-                latency_ms=1000 * alone[name].median / min(SINGLE_TEXTS, len(sample)),
-            )
-            for name in scales
+            name: Cost(texts_per_second=together[name].rate(len(sample)), latency_ms=1000 * alone[name].median / len(few))
+            for name in hows
         },
     )
+
+
+def spaced(texts: Sequence[T], count: int) -> list[T]:
+    """At most `count` of them at even distances: files are often sorted."""
+    return [texts[index * len(texts) // count] for index in range(count)] if len(texts) > count else list(texts)
 
 
 def remember(digest: str, diagnosis: Diagnosis) -> Path:
@@ -130,6 +140,15 @@ def recall(digest: str, runtime: str, threads: int) -> Diagnosis | None:
         return None
 
 
+def recall_latest(digest: str, runtime: str) -> Diagnosis | None:
+    """The same for whatever number of threads was measured last: how many a runtime will have only its library knows."""
+    kept = _file(digest, runtime, "[0-9]*")
+    newest_first = sorted(kept.parent.glob(kept.name), key=lambda file: file.stat().st_mtime, reverse=True)
+    threads = [file.stem.rpartition("-")[2] for file in newest_first]
+    found = (recall(digest, runtime, int(number)) for number in threads if number.isdecimal())
+    return next((diagnosis for diagnosis in found if diagnosis is not None), None)
+
+
 def digest_of(folder: Path) -> str | None:
     """What tells a model's folder from every other, once it has been checked; None for one without reduction."""
     for manifest in (folder / REDUCTION_JSON, folder / EXPORT_JSON):
@@ -138,7 +157,7 @@ def digest_of(folder: Path) -> str | None:
     return None
 
 
-def _file(digest: str, runtime: str, threads: int) -> Path:
+def _file(digest: str, runtime: str, threads: int | str) -> Path:
     root = os.environ.get(CACHE_VARIABLE) or os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     folder = Path(root) / ("doctor" if os.environ.get(CACHE_VARIABLE) else "adapler/doctor")
     here = hashlib.sha256(machine().encode()).hexdigest()[:12]
@@ -172,13 +191,9 @@ def _speedup(cost: ModelCost, texts: Sequence[EncodedText], lengths: Any) -> flo
     return full / sum(cost.reduced(len(text.ids), row) for text, row in zip(texts, lengths.tolist(), strict=True))
 
 
-def _in_batches(runtime: Runtime, texts: Sequence[EncodedText], scale: float, budget: int | None) -> Callable[[], object]:
-    counts = [len(text.ids) for text in texts]
-    most = budget or runtime.budget(sum(counts), reduced=scale != 0)
-    batches = [[texts[i] for i in batch] for batch in budget_batches(counts, most)]
-    return lambda: list(runtime.each(batches, scale=scale, reduced=scale != 0, trace=False))
+def _in_batches(answering: Answering, texts: Sequence[EncodedText], how: Operating) -> Callable[[], object]:
+    return lambda: answering([[text] for text in texts], [how] * len(texts))
 
 
-def _one_by_one(runtime: Runtime, texts: Sequence[EncodedText], scale: float) -> Callable[[], object]:
-    factor = np.full(1, scale, dtype=np.float32)
-    return lambda: [runtime([text], scale=factor, reduced=scale != 0, trace=False) for text in texts]
+def _one_by_one(answering: Answering, texts: Sequence[EncodedText], how: Operating) -> Callable[[], object]:
+    return lambda: [answering([[text]], [how]) for text in texts]

@@ -113,7 +113,9 @@ def test_a_worse_or_slower_export_is_refused_and_not_written(
 
 
 def test_what_is_within_the_loss_allowed_is_accepted() -> None:
-    measure.require(replace(GOOD, score=0.895), 0.5001)
+    measure.require(replace(GOOD, score=0.89), 1.0)  # as floats have it, a little more than one point
+    with pytest.raises(GateMissed, match=r"loses 1\.00 points, allowed are 0\.99"):
+        measure.require(replace(GOOD, score=0.89), 0.99)
     measure.require(replace(GOOD, score=0.95), 0.0)
     measure.require(replace(GOOD, texts_per_second=100.0), 0.0)
 
@@ -126,3 +128,6 @@ def test_mistakes_are_told_before_anything_is_loaded(model: Path, tmp_path: Path
         export_verb(str(model), tmp_path / "out", calibrate=8)
     with pytest.raises(BadModel, match="no model folder"):
         export_verb(str(tmp_path / "nothing"), tmp_path / "out")
+    (tmp_path / "there").mkdir()
+    with pytest.raises(BadModel, match=r"there exists; choose another folder or give --overwrite$"):
+        export_verb(str(model), tmp_path / "there")

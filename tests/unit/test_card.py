@@ -49,9 +49,7 @@ def test_speeds_are_told_with_their_machine(classifier: Classifier) -> None:
     costs = {
         point.name: Cost(texts_per_second=rate, latency_ms=1.0) for point, rate in zip(POINTS, (100.0, 321.4), strict=True)
     }
-    classifier.diagnosis = Diagnosis(
-        machine="a machine", runtime="torch", threads=2, texts="made-up", trained="trained", points=costs
-    )
+    classifier.diagnosis = Diagnosis(machine="a machine", runtime="torch", threads=2, texts="made-up", points=costs)
     card = model_card(classifier, "me/toy")
     assert "| trained | 90.50 | 0.70 | 4.25 | 321 |" in card
     assert "torch, 2 threads, a machine" in card

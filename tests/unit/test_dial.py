@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -14,11 +15,13 @@ from adapler.classifier import Classifier
 from adapler.cli import app
 from adapler.data.text import EncodedText, TextEncoder
 from adapler.dial import measure
+from adapler.doctor import digest_of
 from adapler.errors import BadConfig, BadModel
 from adapler.evaluation.metrics import score
 from adapler.evaluation.outcome import run
 from adapler.folder import REDUCTION_JSON, check_folder
 from adapler.methods.adapler import AdapLeR
+from adapler.points import opening
 from tests.tiny import saved_with_answers, tiny_bert, tiny_classifier, tiny_reducer, tiny_texts, tiny_tokenizer
 
 Parts = tuple[Backbone, AdapLeR, list[EncodedText], list[int]]
@@ -50,7 +53,8 @@ def test_words_that_stay_are_measured_as_staying(tmp_path: Path) -> None:
 def test_points_are_what_running_at_their_scale_gives(parts: Parts) -> None:
     backbone, reducer, texts, labels = parts
     dial, points = measure(backbone, reducer, texts, labels, "accuracy", data="made", grid=(0.5, 1.0, 2.0))
-    assert [p.scale for p in points] == [0.0, 0.5, 1.0, 2.0] and set(dial.points) <= set(points)
+    assert [p.scale for p in points] == [0.0, 0.5, 1.0, 2.0] and {*dial.points, *dial.beaten} == set(points)
+    assert dial.full == points[0] and dial.trained == points[2]
     assert points[0].name == "full" and points[0].score == 1.0 and points[0].flops_speedup == 1.0
     for point in points[1:]:
         outcome = run(backbone, reducer, texts, scale=point.scale)
@@ -58,6 +62,20 @@ def test_points_are_what_running_at_their_scale_gives(parts: Parts) -> None:
         assert point.flops_speedup == outcome.speedups.flops_speedup
     speeds = [p.flops_speedup for p in points[1:]]
     assert speeds == sorted(speeds) and speeds[-1] > 1.2 * speeds[0]  # the dial turns
+
+
+def test_the_model_as_trained_is_measured_whatever_else_is(parts: Parts) -> None:
+    backbone, reducer, texts, labels = parts
+    dial, points = measure(backbone, reducer, texts, labels, "accuracy", data="made", grid=(2.0,))
+    assert [p.scale for p in points] == [0.0, 1.0, 2.0] and dial.trained == points[1]
+
+
+def test_a_model_that_removes_nothing_worth_its_predictors_opens_at_full_length(parts: Parts) -> None:
+    backbone, _, texts, labels = parts
+    dial, points = measure(backbone, tiny_reducer(backbone, eta=0.01), texts, labels, "accuracy", data="made", grid=(1.0,))
+    assert dial.points == (points[0],) and dial.trained == points[1] and points[1].flops_speedup_executed < 1
+    assert opening(dial) == dial.full
+    assert dial.rescaled(0.5).trained is None  # what was not measured is not guessed
 
 
 def test_losses_count_from_the_reference(parts: Parts) -> None:
@@ -91,6 +109,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     answer = CliRunner().invoke(app, command)
     assert answer.exit_code == 0, answer.output
     assert len(json.loads(answer.stdout)["measured"]) > len(json.loads(answer.stdout)["points"]) >= 2
+    (place / "told.json").write_text(answer.stdout, encoding="utf-8")
     return place
 
 
@@ -104,12 +123,31 @@ def test_the_dial_is_in_the_folder_and_chooses(folder: Path) -> None:
         assert chosen.operating.scale == point.scale
         saved = sum(p.flops_full for p in predictions) / sum(p.flops for p in predictions)
         assert saved == pytest.approx(point.flops_speedup, rel=1e-6)
-    plain = Classifier.from_pretrained(folder / "model")
+    plain = Classifier.from_pretrained(folder / "model", point="trained")  # unasked, what is fastest here is opened
     fastest = max(dial.points, key=lambda point: point.flops_speedup)
     one = plain(texts, point=fastest.name)
     assert sum(p.flops for p in one) < sum(p.flops for p in plain(texts))  # for this call alone
     assert plain.operating.scale is None
     assert Classifier.from_pretrained(folder / "model", max_loss=100).operating.scale == fastest.scale
+
+
+def test_every_point_is_timed_on_the_texts_it_was_scored_on(folder: Path, tmp_path: Path) -> None:
+    found = json.loads((folder / "told.json").read_text(encoding="utf-8"))
+    assert found["timed"]["texts"] == "80 given texts" and found["timed"]["runtime"] == "torch"
+    assert {point["name"] for point in found["measured"]} >= {point["name"] for point in found["points"]}
+    assert all(point["texts_per_second"] > 0 and point["latency_ms"] > 0 for point in found["measured"])
+    assert any(point["escalate"] is not None for point in found["measured"])
+    opened = Classifier.from_pretrained(folder / "model", max_latency_ms=60_000)  # as after `adapler doctor`
+    assert opened.diagnosis is not None and opened.dial is not None
+    assert opened.diagnosis.latencies == {point["name"]: point["latency_ms"] for point in found["measured"]}
+    shutil.copytree(folder / "model", tmp_path / "model")
+    command = ["dial", str(tmp_path / "model"), "--data", str(folder / "data.jsonl"), "--quiet", "--seconds", "0.1"]
+    before = digest_of(tmp_path / "model")
+    dry = CliRunner().invoke(app, [*command, "--dry-run"])
+    assert dry.exit_code == 0 and "texts/s" in dry.stdout and "80 given texts" in dry.stdout
+    assert digest_of(tmp_path / "model") == before
+    assert Classifier.from_pretrained(tmp_path / "model").diagnosis == opened.diagnosis  # of the dry run nothing is kept
+    assert "will open" in CliRunner().invoke(app, command).stderr
 
 
 def test_escalation_answers_the_unsure_again(folder: Path) -> None:
@@ -134,8 +172,8 @@ def test_escalation_answers_the_unsure_again(folder: Path) -> None:
 def test_wishes_that_cannot_be_met(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(BadConfig, match="reachable"):
         Classifier.from_pretrained(folder / "model", speedup=1000)
-    with pytest.raises(BadConfig, match="doctor"):
-        Classifier.from_pretrained(folder / "model", max_latency_ms=5)
+    with pytest.raises(BadConfig, match=r"reachable: .* ms"):
+        Classifier.from_pretrained(folder / "model", max_latency_ms=1e-6)
     tiny_classifier().save_pretrained(tmp_path / "bare")
     with pytest.raises(BadConfig, match="adapler dial"):
         Classifier.from_pretrained(tmp_path / "bare", max_loss=1)
@@ -144,8 +182,6 @@ def test_wishes_that_cannot_be_met(folder: Path, tmp_path: Path) -> None:
 
 
 def test_a_changed_dial_is_refused(folder: Path, tmp_path: Path) -> None:
-    import shutil
-
     shutil.copytree(folder / "model", tmp_path / "changed")
     file = tmp_path / "changed" / REDUCTION_JSON
     file.write_text(file.read_text().replace('"escalate": null', '"escalate": 0.5', 1), encoding="utf-8")

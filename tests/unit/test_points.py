@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from adapler.errors import BadConfig
-from adapler.points import CAREFUL, FAST, Dial, Operating, Point, choose, front, operating, point_name
+from adapler.points import CAREFUL, FAST, Dial, Operating, Point, choose, front, opening, operating, point_name
 
 
 def point(speedup: float, loss: float, scale: float = 1.0) -> Point:
@@ -41,22 +41,92 @@ def test_wishes(dial: Dial) -> None:
     assert choose(dial, point="8.0x").loss_points == 3.0
 
 
+def test_a_loss_of_exactly_so_many_points_is_within_the_limit() -> None:
+    exact = point(2.0, 0.0).model_copy(update={"score": 0.89, "loss_points": 100 * (0.90 - 0.89)})
+    assert exact.loss_points > 1.0  # by what floats add
+    dial = Dial(data="dev", n=100, metric="accuracy", reference="full", reference_score=0.9, points=(exact,))
+    assert choose(dial, max_loss=1.0) == dial.aliases[FAST] == exact
+    with pytest.raises(BadConfig, match=r"max_loss 0\.999"):
+        choose(dial, max_loss=0.999)
+
+
 def test_what_cannot_be_reached_says_what_can(dial: Dial) -> None:
     for wish in ({"speedup": 20.0}, {"max_loss": -1.0}, {"speedup": 8.0, "max_loss": 1.0}):
         with pytest.raises(BadConfig, match=r"reachable: 2.0x \(2.00x, -0.2 points lost\); 4.0x"):
             choose(dial, **wish)  # type: ignore[arg-type]
     with pytest.raises(BadConfig, match="doctor"):
         choose(dial, max_latency_ms=5)
-    with pytest.raises(BadConfig, match=r"2\.0x, 4\.0x, 8\.0x, careful, fast"):
+    with pytest.raises(BadConfig, match=r"2\.0x, 4\.0x, 8\.0x, careful, fast, trained, full$"):
         choose(dial, point="quick")
     with pytest.raises(BadConfig, match="not both"):
         choose(dial, point="fast", speedup=2)
 
 
-def test_full_length_needs_no_point_of_its_own(dial: Dial) -> None:
+def test_every_model_has_full_length_and_itself_as_trained(dial: Dial) -> None:
     assert operating(dial, point="full") == operating(None, point="full") == Operating(0.0)
-    with pytest.raises(BadConfig, match="no operating point 'full'"):
-        operating(dial, point="full", escalate=0.9)
+    assert operating(dial, point="trained") == operating(None, point="trained") == Operating()
+    careful = dial.careful_scale
+    assert operating(dial, point="full", escalate=0.9) == Operating(0.0, 0.9, careful)
+    assert operating(dial, point="trained", escalate=0.8) == Operating(None, 0.8, careful)
+    with pytest.raises(BadConfig, match="adapler dial"):
+        operating(None, point="trained", escalate=0.8)  # nobody measured where to answer again
+
+
+def test_what_is_beaten_keeps_the_names_everyone_knows() -> None:
+    measured = [point(1.0, 0.0, 0.0), point(2.0, -0.2, 0.5), point(1.5, 0.3, 1.0), point(4.0, 0.6, 2.0)]
+    kept = front(measured)
+    beaten = tuple(p for p in measured if p not in kept)
+    dial = Dial(data="dev", n=9, metric="accuracy", reference="full", reference_score=0.9, points=kept, beaten=beaten)
+    assert [p.name for p in dial.points] == ["2.0x", "4.0x"]
+    assert [p.name for p in dial.named] == ["1.0x", "1.5x", "2.0x", "4.0x"]
+    assert dial.point("trained").scale == 1.0 and dial.point("full").scale == 0.0
+    assert dial.also(measured[2]) == ["trained"] and dial.also(measured[1]) == ["careful"]
+    assert choose(dial, max_loss=0.4).name == "2.0x"  # names are all they keep: they are never chosen
+    moved = dial.rescaled(2.0)
+    assert moved.trained == measured[3].model_copy(update={"scale": 1.0}) and moved.full == measured[0]
+
+
+def test_a_model_opens_at_what_scores_as_well_and_is_faster_here() -> None:
+    def opened(full: float, own: float, faster: float | None = None, rates: dict[str, float] | None = None) -> str | None:
+        """Scores of full length, of the model as trained and of a larger scale; the point, if it is not as trained."""
+        points = [point(1.0, 90 - 100 * full, 0.0), point(2.0, 90 - 100 * own, 1.0)]
+        points += [] if faster is None else [point(3.0, 90 - 100 * faster, 2.0)]
+        kept = front(points)
+        beaten = tuple(p for p in points if p not in kept)
+        dial = Dial(data="dev", n=9, metric="x", reference="x", reference_score=0.9, points=kept, beaten=beaten)
+        found = opening(dial, rates)
+        return None if found is None else found.name
+
+    assert opened(0.90, 0.89, rates={"1.0x": 100, "2.0x": 200}) is None  # it pays
+    assert opened(0.90, 0.89, rates={"1.0x": 300, "2.0x": 200}) == "1.0x"  # it does not pay here
+    assert opened(0.88, 0.89, rates={"1.0x": 300, "2.0x": 200}) is None  # never at the price of score
+    assert opened(0.90, 0.89, 0.89, {"1.0x": 100, "2.0x": 150, "3.0x": 200}) == "3.0x"  # the model as trained is beaten
+    assert opened(0.90, 0.89, 0.89, {"1.0x": 100, "2.0x": 250, "3.0x": 200}) is None  # in FLOPs, but not in time
+    assert opened(0.90, 0.89, 0.895, {"1.0x": 300, "2.0x": 250, "3.0x": 200}) == "1.0x"  # full length pays more than either
+    assert opened(0.90, 0.89, 0.89, {"1.0x": 300}) is None  # not timed
+    assert opened(0.90, 0.89, 0.89) is None  # nobody timed anything
+
+
+def test_full_length_is_opened_where_the_model_as_trained_takes_more_flops_for_no_better_score() -> None:
+    full, own = point(1.0, 0.0, 0.0), point(0.9, 0.5, 1.0)
+    dial = Dial(data="dev", n=9, metric="x", reference="x", reference_score=0.9, points=front([full, own]), beaten=(own,))
+    assert dial.points == (full,)
+    assert opening(dial) == full
+    assert opening(dial, {full.name: 100, own.name: 90}) == full
+    assert opening(dial, {full.name: 90, own.name: 100}) is None  # timed here, it is the faster one
+    better = own.model_copy(update={"score": 0.91})
+    assert opening(dial.model_copy(update={"points": (better, full), "beaten": ()})) is None
+
+
+def test_a_dial_that_kept_no_beaten_points_still_has_what_beat_them() -> None:
+    full, above = point(1.0, 0.0, 0.0), point(2.0, 0.5, 1.2)
+    dial = Dial(data="dev", n=9, metric="x", reference="x", reference_score=0.9, points=(full,))
+    assert opening(dial, {full.name: 100}) == full and opening(dial) is None
+    both = dial.model_copy(update={"points": (full, above)})
+    assert opening(both, {full.name: 100, above.name: 200}) == above
+    assert opening(both, {full.name: 200, above.name: 100}) == full
+    below = dial.model_copy(update={"points": (full, point(2.0, 0.5, 0.9))})
+    assert opening(below, {full.name: 100, "2.0x": 200}) == below.points[1]  # nothing more left at the scale of 1
 
 
 def test_names_are_told_apart() -> None:

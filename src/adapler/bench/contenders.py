@@ -88,14 +88,14 @@ def held_against(contender: Contender) -> str:
 
 
 def trained(dial: Dial) -> Point:
-    """The point nearest to how the model left training."""
-    return min(worth_timing(dial), key=lambda point: abs(point.scale - 1))
+    """How the model left training; the nearest point where that was not measured."""
+    return dial.trained or min(worth_timing(dial), key=lambda point: abs(point.scale - 1))
 
 
 def worth_timing(dial: Dial) -> list[Point]:
     """The careful, the trained, the fast and the fastest point that removes something, and the one half-way between the last
     two; each once, slowest first."""
-    plain = [point for point in dial.points if point.scale and point.escalate is None]
+    plain = [point for point in dial.named if point.scale and point.escalate is None]
     if not plain:
         raise BadModel("no operating point of the model removes anything, so there is nothing to time")
     named = [point for point in dial.aliases.values() if point in plain]

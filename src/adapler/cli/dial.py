@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from adapler.cli.shared import note, open_checkpoint
+from adapler.cli.doctor import note_opening
+from adapler.cli.shared import note, open_checkpoint, points_table
 from adapler.errors import BadModel
 
 if TYPE_CHECKING:
-    from adapler.points import Dial, Point
+    from adapler.dial import Measured
+    from adapler.points import Point
 
 
 def dial(
@@ -27,11 +29,14 @@ def dial(
     always_keep: Annotated[
         list[str] | None, typer.Option(metavar="WORD", help="Measure with this word never dropped. Repeatable; /REGEX/ too.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Measure, but leave the folder as it is.")] = False,
+    seconds: Annotated[float, typer.Option(min=0.1, help="How long to time the points.")] = 2.0,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Measure, but keep nothing of it.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print every point as JSON.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
 ) -> None:
-    """Measure dev score and FLOPs at many speeds, and keep the points that no other beats.
+    """Measure dev score, FLOPs and time at many speeds, and keep the points that no other beats in score and FLOPs.
+
+    Times are of this machine, which should be quiet, and are remembered as `adapler doctor` remembers its own.
 
     \b
     adapler dial runs/sst2 --data sst2
@@ -51,46 +56,55 @@ def dial(
     from rich.console import Console
 
     from adapler.dial import measure_folder
+    from adapler.doctor import digest_of, remember
     from adapler.folder import write_dial
     from adapler.training.progress import progress_for
 
     with progress_for(Console(stderr=True), quiet=quiet) as progress:
         progress.phase("dial")
-        found, points = measure_folder(
+        measured = measure_folder(
             folder,
             settings,
             split,
             against=against,
             escalate=escalate or (),
             always_keep=named,
+            seconds=seconds,
             advance=progress.advance,
         )
     if not dry_run:
-        write_dial(folder, found)
+        write_dial(folder, measured.dial)
+        digest = digest_of(folder.path)  # of the folder as it now is: times belong to these points
+        if digest is not None:
+            remember(digest, measured.times)
     if as_json:
-        typer.echo(json.dumps({"model": str(folder.path), **found.model_dump(), "measured": [p.model_dump() for p in points]}))
+        typer.echo(json.dumps({"model": str(folder.path), **_told(measured)}))
         return
-    _print_table(found, points)
+    _print_table(measured)
     if not dry_run:
-        note(f"{len(found.points)} points are now in {folder.path}")
+        note(f"{len(measured.dial.points)} points are now in {folder.path}")
+        note_opening(measured.dial, measured.times)
 
 
-def _print_table(found: Dial, points: list[Point]) -> None:
+def _told(measured: Measured) -> dict[str, Any]:
+    """As JSON holds it: the dial, and each point with its time."""
+
+    def timed(point: Point) -> dict[str, Any]:
+        return {**point.model_dump(), **measured.times.points[point.name].model_dump()}
+
+    return {
+        **measured.dial.model_dump(exclude={"points", "beaten"}),
+        "points": [timed(point) for point in measured.dial.points],
+        "measured": [timed(point) for point in measured.points],
+        "timed": measured.times.model_dump(exclude={"points"}),
+    }
+
+
+def _print_table(measured: Measured) -> None:
     from rich.console import Console
-    from rich.table import Table
 
-    table = Table("point", "scale", found.metric, "loss", "flops_speedup", "executed", "kept")
-    names = {point.name: alias for alias, point in found.aliases.items()}
-    for point in sorted(points, key=lambda point: point.flops_speedup):
-        table.add_row(
-            point.name,
-            f"{point.scale:.3g}",
-            f"{100 * point.score:.2f}",
-            f"{point.loss_points:+.2f}",
-            f"{point.flops_speedup:.2f}x",
-            f"{point.flops_speedup_executed:.2f}x",
-            names.get(point.name, "yes") if point in found.points else "",
-        )
+    dial, times = measured.dial, measured.times
     console = Console()
-    console.print(table)
-    console.print(f"{found.n} texts of {found.data}; loss in points from {found.reference} ({100 * found.reference_score:.2f})")
+    console.print(points_table(dial, measured.points, times))
+    console.print(f"{dial.n} texts of {dial.data}; loss in points from {dial.reference} ({100 * dial.reference_score:.2f})")
+    console.print(f"times: {times}")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from adapler.cli.shared import note, open_folder
+from adapler.cli.shared import note, open_folder, points_table
 
 if TYPE_CHECKING:
     from adapler.doctor import Diagnosis
@@ -35,37 +35,36 @@ def doctor(
 
     from adapler.classifier import Classifier
     from adapler.data.files import read_texts
+    from adapler.points import opening
 
     sample = None if texts is None else list(islice(read_texts(texts, format="auto", text=text, pair=pair), count))
     classifier = Classifier.from_pretrained(open_folder(model))
     diagnosis = classifier.examine(sample, seconds=seconds)
     assert classifier.dial is not None  # else there was nothing to examine
-    choice = diagnosis.choice(classifier.dial)
     if as_json:
-        typer.echo(json.dumps({**diagnosis.model_dump(), "choice": None if choice is None else choice.name}))
+        named = {"trained": classifier.dial.trained, "choice": opening(classifier.dial, diagnosis.rates)}
+        told = {name: None if point is None else point.name for name, point in named.items()}
+        typer.echo(json.dumps({**diagnosis.model_dump(), **told}))
         return
     _print_table(diagnosis, classifier.dial)
+    note_opening(classifier.dial, diagnosis)
+
+
+def note_opening(dial: Dial, diagnosis: Diagnosis) -> None:
+    """Say at which point the model opens here from now on."""
+    from adapler.points import opening
+
+    choice = opening(dial, diagnosis.rates)
     if choice is None:
-        note("the model runs as trained: no point that scores as well is faster here")
+        note("the model will open as trained: no point that scores as well is faster here")
     else:
         note(f"the model will open at {choice.name}: it scores no worse and is faster here; --point trained insists")
 
 
 def _print_table(diagnosis: Diagnosis, dial: Dial) -> None:
     from rich.console import Console
-    from rich.table import Table
 
-    table = Table("point", "loss", "flops_speedup", "texts/s", "ms a text", title=f"{diagnosis.runtime}, {diagnosis.texts}")
-    for point in dial.points:
-        cost: Any = diagnosis.points.get(point.name)
-        if cost is not None:
-            table.add_row(
-                point.name,
-                f"{point.loss_points:+.2f}",
-                f"{point.flops_speedup:.2f}x",
-                f"{cost.texts_per_second:.0f}",
-                f"{cost.latency_ms:.2f}",
-            )
+    timed = [point for point in dial.named if point.name in diagnosis.points]
     console = Console()
-    console.print(table)
-    console.print(f"{diagnosis.machine}, {diagnosis.threads} threads")
+    console.print(points_table(dial, timed, diagnosis))
+    console.print(str(diagnosis))

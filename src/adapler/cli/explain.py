@@ -36,6 +36,9 @@ def explain(
     point: Annotated[str | None, typer.Option(help="Operating point by name, as `adapler info` lists them.")] = None,
     max_loss: Annotated[float | None, typer.Option(help="The fastest point that loses at most so many points.")] = None,
     speedup: Annotated[float | None, typer.Option(help="The best point with at least so many times fewer FLOPs.")] = None,
+    max_latency_ms: Annotated[
+        float | None, typer.Option(help="The best point that takes at most so long for a text on this machine (doctor).")
+    ] = None,
     escalate: Annotated[float | None, typer.Option(help="Answer again, carefully, where less sure than this.")] = None,
     max_length: Annotated[int | None, typer.Option(min=3, help="Tokens to read of a text.  [default: the model's]")] = None,
     always_keep: Annotated[
@@ -77,6 +80,7 @@ def explain(
         point=point,
         max_loss=max_loss,
         speedup=speedup,
+        max_latency_ms=max_latency_ms,
         escalate=escalate,
         always_keep=named,
         stride=stride,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from adapler.cli.shared import note, open_checkpoint
-from adapler.errors import BadConfig
+from adapler.errors import BadConfig, BadModel
 
 if TYPE_CHECKING:
     from adapler.data.text import EncodedText
@@ -50,6 +50,8 @@ def export(
     if calibrate and (to != "onnx-int8" or data is None):
         raise BadConfig("--calibrate needs --to onnx-int8 and --data to take texts from")
     folder = open_checkpoint(model)
+    if out.exists() and not overwrite:  # told before anything is loaded, and in the words of the command
+        raise BadModel(f"{out} exists; choose another folder or give --overwrite")
     columns = {"source": data, "text": text, "pair": pair, "label": label, "metric": metric}
     settings = None if data is None else build_config({"data": columns}).data
 

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from adapler.cli.shared import open_folder
+from adapler.cli.shared import open_folder, points_table
 
 if TYPE_CHECKING:
+    from adapler.doctor import Diagnosis
     from adapler.folder import Folder
+    from adapler.points import Dial
     from adapler.runtimes.exported import Exported
 
 
@@ -29,11 +31,18 @@ def info(
     from adapler.runtimes.exported import Exported
 
     folder = open_folder(model)
-    description = describe_exported(folder) if isinstance(folder, Exported) else describe(folder)
+    if isinstance(folder, Exported):
+        description, dial, runtime = describe_exported(folder), folder.dial, folder.runtime
+    else:
+        dial = None if folder.reduction is None else folder.reduction.dial
+        description, runtime = describe(folder), "torch"
+    times = _times(folder.path, runtime)
+    if dial is not None:
+        description |= _describe_points(dial, times)
     if as_json:
         typer.echo(json.dumps(description))
     else:
-        _print_tables(description)
+        _print_tables(description, dial, times)
 
 
 def describe(folder: Folder) -> dict[str, Any]:
@@ -62,9 +71,6 @@ def describe(folder: Folder) -> dict[str, Any]:
         "reduction_parameters": _parameters(tensors),
         "format_version": json.loads((folder.path / REDUCTION_JSON).read_text(encoding="utf-8"))["format_version"],
     }
-    if reduction.dial is not None:
-        description["points"] = {point.name: point.model_dump(exclude={"name"}) for point in reduction.dial.points}
-        description["points_measured_on"] = f"{reduction.dial.n} texts of {reduction.dial.data}"
     with safe_open(tensors, framework="numpy") as opened:
         for name in sorted(opened.keys()):
             if "." not in name:  # the method's own numbers a layer; the weights of its parts have dotted names
@@ -85,6 +91,30 @@ def describe_exported(exported: Exported) -> dict[str, Any]:
         "reduced": exported.method is not None,
     }
     return description | ({} if exported.method is None else {"method": exported.method})
+
+
+def _times(path: Path, runtime: str) -> Diagnosis | None:
+    """What was timed on this machine last."""
+    from adapler.doctor import digest_of, recall_latest
+
+    digest = digest_of(path)
+    return None if digest is None else recall_latest(digest, runtime)
+
+
+def _describe_points(dial: Dial, times: Diagnosis | None) -> dict[str, Any]:
+    """Every point that can be asked for, where the model opens unasked, and what was timed, if anything was."""
+    from adapler.points import TRAINED, opening
+
+    opened = opening(dial, None if times is None else times.rates)
+    told = {
+        "points": {
+            point.name: {**point.model_dump(exclude={"name"}), "also": dial.also(point), "kept": point in dial.points}
+            for point in dial.named
+        },
+        "points_measured_on": f"{dial.n} texts of {dial.data}",
+        "opens_at": TRAINED if opened is None else opened.name,
+    }
+    return told if times is None else {**told, "timings": times.model_dump()}
 
 
 def _labels(config: dict[str, Any]) -> list[str]:
@@ -109,7 +139,7 @@ def _parameters(file: Path) -> int:
     return sum(math.prod(entry["shape"]) for entry in read_header(file).values() if "F" in entry["dtype"])
 
 
-def _print_tables(description: dict[str, Any]) -> None:
+def _print_tables(description: dict[str, Any], dial: Dial | None, times: Diagnosis | None) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -120,14 +150,14 @@ def _print_tables(description: dict[str, Any]) -> None:
     for name, value in description.items():
         if name == "settings":
             facts.add_row(name, Text(", ".join(f"{key} {number}" for key, number in value.items())))
-        elif name == "points":
-            for point, measured in value.items():
-                said = f"{measured['flops_speedup']:.2f}x fewer FLOPs, {measured['loss_points']:+.2f} points lost"
-                facts.add_row(f"point {point}", Text(said))
-        elif name not in by_layer:
+        elif name == "timings":
+            facts.add_row("timed", Text(str(times)))
+        elif name != "points" and name not in by_layer:
             facts.add_row(name.replace("_", " "), Text(_shown(value)))  # Text: square brackets of a label are no markup
     console = Console()
     console.print(facts)
+    if dial is not None:
+        console.print(points_table(dial, dial.named, times))
     if not by_layer:
         return
     numbers = Table("layer", *by_layer)

@@ -96,6 +96,9 @@ def predict(
     point: Annotated[str | None, typer.Option(help="Operating point by name, as `adapler info` lists them.")] = None,
     max_loss: Annotated[float | None, typer.Option(help="The fastest point that loses at most so many points.")] = None,
     speedup: Annotated[float | None, typer.Option(help="The best point with at least so many times fewer FLOPs.")] = None,
+    max_latency_ms: Annotated[
+        float | None, typer.Option(help="The best point that takes at most so long for a text on this machine (doctor).")
+    ] = None,
     escalate: Annotated[float | None, typer.Option(help="Answer again, carefully, where less sure than this.")] = None,
     always_keep: Annotated[
         list[str] | None, typer.Option(metavar="WORD", help="Never drop it. Repeatable; a pattern as /REGEX/.")
@@ -147,6 +150,7 @@ def predict(
             point=point,
             max_loss=max_loss,
             speedup=speedup,
+            max_latency_ms=max_latency_ms,
             escalate=escalate,
             always_keep=tuple(always_keep or ()),
             stride=stride,
@@ -195,6 +199,7 @@ def predict(
             point=point,
             max_loss=max_loss,
             speedup=speedup,
+            max_latency_ms=max_latency_ms,
             escalate=escalate,
             always_keep=named,
             stride=stride,

@@ -1,4 +1,5 @@
-"""What the verbs share: errors as one line and an exit code, model folders found without torch, output whole or not at all."""
+"""What the verbs share: errors as one line and an exit code, model folders found without torch, output whole or not at all,
+the table of operating points."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ import io
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, ParamSpec, TextIO
@@ -17,7 +18,11 @@ import typer
 from adapler.errors import AdaplerError, BadConfig
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
+    from adapler.doctor import Diagnosis
     from adapler.folder import Folder
+    from adapler.points import Dial, Point
     from adapler.runtimes.exported import Exported
 
 P = ParamSpec("P")
@@ -171,3 +176,23 @@ def _silence_stdout() -> None:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
         os.close(nowhere)
+
+
+def points_table(dial: Dial, points: Sequence[Point], times: Diagnosis | None) -> Table:
+    """Operating points, slowest first: what each scores and saves, and what it takes on this machine where that is known."""
+    from rich.table import Table
+
+    table = Table("point", "scale", dial.metric, "loss", "FLOPs", *(() if times is None else ("texts/s", "ms a text")), "kept")
+    for point in sorted(points, key=lambda point: point.flops_speedup):
+        cost = None if times is None else times.points.get(point.name)
+        known = ("", "") if cost is None else (f"{cost.texts_per_second:.0f}", f"{cost.latency_ms:.2f}")
+        table.add_row(
+            ", ".join([point.name, *dial.also(point)]),
+            f"{point.scale:.3g}",
+            f"{100 * point.score:.2f}",
+            f"{point.loss_points:+.2f}",
+            f"{point.flops_speedup:.2f}x",
+            *(() if times is None else known),
+            "yes" if point in dial.points else "",
+        )
+    return table

@@ -11,6 +11,7 @@ import torch
 from adapler.data.text import EncodedText
 from adapler.errors import GateMissed
 from adapler.evaluation.metrics import score
+from adapler.points import within
 from adapler.problems import Label, answers, changed, problem_of
 from adapler.runtimes.base import Runtime, all_logits
 from adapler.timing import Timing, race
@@ -88,7 +89,7 @@ def compare(
 
 def require(comparison: Comparison, max_loss: float) -> None:
     """Refuse a model that is slower than torch or has lost more than `max_loss` points; the message holds the numbers."""
-    if comparison.loss_points > max_loss:
+    if not within(comparison.loss_points, max_loss):
         raise GateMissed(
             f"the exported model loses {comparison.loss_points:.2f} points, allowed are {max_loss:g}: {comparison}"
         )

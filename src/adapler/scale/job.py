@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from adapler.scale.answers import Answers, answer
 from adapler.scale.parts import Part, Source
-from adapler.scale.plan import Done, Folder, Manifest, Settings
+from adapler.scale.plan import WISHES, Done, Folder, Manifest, Settings
 from adapler.scale.reading import Reader, Rows, Wanted
 from adapler.scale.writing import carried_names, write_answers, write_bad
 
@@ -47,7 +47,9 @@ class Job:
         """The model as the run uses it, on so many threads, or as many as the process is given."""
         if threads is not None:
             use_threads(threads)
-        opened = open_classifier(Path(self.model), self.settings, self.device)
+        # The point was chosen where the run began, by what was timed there; here it need not have been.
+        settled = self.settings.model_copy(update=dict.fromkeys(WISHES))
+        opened = open_classifier(Path(self.model), settled, self.device)
         opened.operating = self.operating
         return opened
 
@@ -94,6 +96,7 @@ def open_classifier(model: Path, settings: Settings, device: str) -> Classifier:
         point=settings.point,
         max_loss=settings.max_loss,
         speedup=settings.speedup,
+        max_latency_ms=settings.max_latency_ms,
         escalate=settings.escalate,
         always_keep=read_always_keep(list(settings.always_keep)),
         stride=settings.stride,

@@ -24,6 +24,8 @@ from adapler.scale.writing import STAGED, write_whole
 
 WORK, DONE, BAD = "_adapler", "done", "_bad"
 MANIFEST, LOCK = "manifest.json", "lock"
+WISHES = ("point", "max_loss", "speedup", "max_latency_ms", "escalate")
+"""Settings that say which operating point is meant."""
 _WEIGHTS = ("*.json", "*.safetensors", "*.txt", "*.model", "*.onnx")
 
 
@@ -44,6 +46,7 @@ class Settings(_Told):
     point: str | None = None
     max_loss: float | None = None
     speedup: float | None = None
+    max_latency_ms: float | None = None
     escalate: float | None = None
     always_keep: tuple[str, ...] = ()
     stride: int | None = None
