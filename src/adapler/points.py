@@ -102,10 +102,9 @@ def operating(
     """What a user's wishes mean for a model with this dial; without wishes the model runs as trained."""
     if all(wish is None for wish in (point, max_loss, speedup, max_latency_ms, escalate)):
         return Operating()
-    if point == TRAINED and escalate is None:
-        return Operating()
-    if point == FULL and all(wish is None for wish in (max_loss, speedup, max_latency_ms, escalate)):
-        return Operating(0.0)
+    if point in (TRAINED, FULL) and escalate is None:
+        _check_named_alone(max_loss, speedup, max_latency_ms)
+        return Operating(0.0 if point == FULL else None)
     if dial is None:
         raise BadConfig("the model has no operating points to choose from; measure them: adapler dial MODEL --data DEV")
     if escalate is not None and not 0 <= escalate <= 1:
@@ -142,8 +141,7 @@ def choose(
     """The point a wish means: by name, else of those that satisfy every wish the fastest, or the best-scoring where a speed
     was asked for. `latencies` are milliseconds a text by point, measured on this machine."""
     if point is not None:
-        if any(wish is not None for wish in (max_loss, speedup, max_latency_ms)):
-            raise BadConfig("give an operating point by name or say what it must reach, not both")
+        _check_named_alone(max_loss, speedup, max_latency_ms)
         return dial.point(point)
     if max_latency_ms is not None and not latencies:
         raise BadConfig("max_latency_ms needs times measured on this machine: run `adapler doctor MODEL` first")
@@ -177,3 +175,9 @@ def point_name(scale: float, flops_speedup: float, taken: Container[str], escala
     end = "" if escalate is None else f"+{escalate:g}"
     names = [FULL] if scale == 0 else [f"{flops_speedup:.1f}x", f"{flops_speedup:.2f}x", f"scale {scale:g}"]
     return next((name + end for name in names if name + end not in taken), names[-1] + end)
+
+
+def _check_named_alone(*wishes: float | None) -> None:
+    """Beside a name no other wish can be granted; one that is dropped unsaid would look granted."""
+    if any(wish is not None for wish in wishes):
+        raise BadConfig("give an operating point by name or say what it must reach, not both")

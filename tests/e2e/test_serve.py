@@ -127,6 +127,7 @@ ERRORS: dict[str, tuple[bytes, int, str]] = {
     "an unknown point": (b'{"inputs": "a", "point": "warp"}', 422, "Validation"),
     "a loss no point has": (b'{"inputs": "a", "max_loss": -5}', 422, "Validation"),
     "both wishes": (b'{"inputs": "a", "point": "half", "max_loss": 1}', 422, "Validation"),
+    "both wishes as trained": (b'{"inputs": "a", "point": "trained", "max_loss": -99}', 422, "Validation"),
     "an infinite loss": (b'{"inputs": "a", "max_loss": Infinity}', 422, "Validation"),
     "a bad item": (b'{"inputs": [["a"], ["b", "c", "d"]]}', 422, "Validation"),
     "an empty item": (b'{"inputs": [["a"], [""]]}', 422, "Empty"),

@@ -59,6 +59,15 @@ def test_full_length_needs_no_point_of_its_own(dial: Dial) -> None:
         operating(dial, point="full", escalate=0.9)
 
 
+@pytest.mark.parametrize("name", ["trained", "full", "fast"])
+@pytest.mark.parametrize("wish", ["max_loss", "speedup", "max_latency_ms"])
+def test_no_wish_beside_a_name_is_dropped(dial: Dial, name: str, wish: str) -> None:
+    for made in (dial, None) if name != "fast" else (dial,):
+        with pytest.raises(BadConfig, match="not both"):
+            operating(made, point=name, **{wish: 1.0})  # type: ignore[arg-type]
+    assert operating(None, point="trained") == Operating()
+
+
 def test_names_are_told_apart() -> None:
     taken: list[str] = []
     for scale in (0.0, 0.5, 0.6, 0.7):
