@@ -394,8 +394,9 @@ def test_the_page_comes_with_headers_that_keep_it_shut(served: Served) -> None:
 def test_health_is_empty_and_metrics_count_once(classifier: Classifier) -> None:
     with serving(classifier) as server:
         for path in ("/health", "/ping", "/"):
-            reply = server.ask("GET", path)
-            assert (reply.status, reply.content) == (200, b"")
+            for method in ("GET", "HEAD"):
+                reply = server.ask(method, path)
+                assert (reply.status, reply.content) == (200, b"")
         server.predict({"inputs": "a"})
         server.predict({"inputs": [["a"], ["b"]]})
         server.predict({"inputs": ""})
@@ -412,6 +413,10 @@ def test_health_is_empty_and_metrics_count_once(classifier: Classifier) -> None:
         assert 'adapler_tokens_kept_ratio_count{layer="3"} 3.0' in told
         server.service.draining = True
         assert server.ask("GET", "/health").content == {"error": "unhealthy", "error_type": "Unhealthy"}
+        with server.connect() as raw:
+            raw.sendall(b"HEAD /ping HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n")
+            head = b"".join(iter(lambda: raw.recv(4096), b""))
+        assert head.startswith(b"HTTP/1.1 503 ") and head.endswith(b"\r\n\r\n")
 
 
 def test_the_reference_fetches_nothing(served: Served) -> None:

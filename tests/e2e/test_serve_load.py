@@ -274,12 +274,12 @@ def test_a_client_comes_back_after_429(classifier: Classifier, monkeypatch: pyte
 
 @pytest.fixture
 def process(model: Path, tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], Served, Path]]:
-    """`adapler serve` as a user starts it; the log it writes."""
+    """`adapler serve` as a user starts it, in the model's folder; the log it writes."""
     log = tmp_path / "log.jsonl"
-    command = [sys.executable, "-m", "adapler", "serve", str(model), "--port", "0", "--max-client-batch-size", "4"]
+    command = [sys.executable, "-m", "adapler", "serve", ".", "--port", "0", "--max-client-batch-size", "4"]
     with log.open("wb") as stream:
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "MAX_BATCH_TOKENS": "512"}
-        started = subprocess.Popen(command, stderr=stream, env=environment)
+        started = subprocess.Popen(command, stderr=stream, env=environment, cwd=model)
     try:
         wait_until(lambda: '"serving"' in log.read_text(), STARTING)
         told = next(json.loads(line) for line in log.read_text().splitlines() if '"serving"' in line)
@@ -295,7 +295,9 @@ def test_sigterm_drains_and_leaves_with_0_and_logs_hold_no_text(
     process: tuple[subprocess.Popen[bytes], Served, Path],
 ) -> None:
     started, server, log = process
-    assert server.ask("GET", "/info").content["max_batch_tokens"] == 512  # out of the environment
+    info = server.ask("GET", "/info").content
+    assert info["max_batch_tokens"] == 512  # out of the environment
+    assert info["model_id"] == info["served_model_name"] == "tiny"
     server.predict({"inputs": SECRET})
     server.predict({"inputs": SECRET, "point": SECRET})
     server.ask("GET", f"/{SECRET.split()[0]}?q={SECRET.split()[1]}")
@@ -311,6 +313,7 @@ def test_sigterm_drains_and_leaves_with_0_and_logs_hold_no_text(
     assert [word for word in SECRET.split() if word in written] == []
     lines = [json.loads(line) for line in written.splitlines()]
     assert lines[-1]["message"] == "stopped"
+    assert next(line["model"] for line in lines if line["message"] == "serving") == "tiny"
     assert {"method": "POST", "path": "/predict", "status": 200, "tokens": 12}.items() <= next(
         {**line, "tokens": 12} for line in lines if line.get("texts") == 1
     ).items()

@@ -96,4 +96,5 @@ def serve(
         classifier = apart(
             lambda: Classifier.from_pretrained(folder, max_length=max_length, point=point, max_loss=max_loss, speedup=speedup)
         )
-        run(classifier, limits, bound, name=served_model_name or folder.path.name, key=key, grace=grace, log_texts=log_texts)
+        name = served_model_name or folder.path.resolve().name  # "." has no name of its own
+        run(classifier, limits, bound, name=name, key=key, grace=grace, log_texts=log_texts)

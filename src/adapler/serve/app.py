@@ -146,6 +146,7 @@ def _other_routes(app: FastAPI, service: Service, name: str) -> None:
             503: {"model": ErrorBody},
         }
         app.get(path, summary="Readiness", operation_id=operation, responses=documented, response_class=Response)(ready)
+        app.head(path, include_in_schema=False)(ready)  # some probes want no body
 
     @app.get("/info", summary="The model and the limits", response_model=Info)
     async def info() -> Info:
