@@ -55,6 +55,15 @@ class Dial(BaseModel):
             raise BadConfig(f"no operating point {name!r}; there are: {', '.join(found)}")
         return found[name]
 
+    def measured(self, how: Operating) -> Point | None:
+        """The point that what runs so was measured as; None where nobody has."""
+        scale = 1.0 if how.scale is None else how.scale
+        careful = None if how.escalate is None else how.careful
+        for point in self.points:
+            if (point.scale, point.escalate) == (scale, how.escalate) and (careful is None or point.careful == careful):
+                return point
+        return None
+
     def rescaled(self, factor: float) -> Dial:
         """The same points of a model whose thresholds were all multiplied by `factor`."""
 

@@ -319,11 +319,27 @@ def test_scores_are_as_the_models_problem_wants_them(problem: str) -> None:
     with serving(made) as server:
         row = server.predict({"inputs": "a good film"}).content
         raw = server.predict({"inputs": "a good film", "raw_scores": True}).content
+        thresholds = server.ask("GET", "/info").content["adapler"]["thresholds"]
     check_row(row, made("a good film").scores)
     if problem == "regression":
         assert row == raw
+        assert thresholds is None
     else:
         assert sum(each["score"] for each in row) != pytest.approx(1.0)
+        assert thresholds == dict.fromkeys(made.labels, 0.5)
+
+
+def test_the_labels_of_a_text_follow_from_what_is_told() -> None:
+    model = tiny_bert(labels=3)
+    model.config.problem_type = "multi_label_classification"
+    made = Classifier(model, tiny_tokenizer())
+    first, second, _ = sorted(made("a good film").scores.values(), reverse=True)
+    made.set_thresholds(dict.fromkeys(made.labels, (first + second) / 2))
+    with serving(made) as server:
+        least = server.ask("GET", "/info").content["adapler"]["thresholds"]
+        row = server.predict({"inputs": "a good film"}).content
+    given = [each["label"] for each in row if each["score"] >= least[each["label"]]]
+    assert given == made("a good film").labels == [row[0]["label"]]
 
 
 def test_an_exported_model_is_served_too(tmp_path: Path) -> None:
@@ -362,6 +378,19 @@ def test_info_has_their_keys_and_the_operating_points(served: Served) -> None:
     assert [each["name"] for each in told["adapler"]["operating_points"]] == ["full", "half", "double"]
     assert told["adapler"]["dev"] == {"n": 10, "metric": "accuracy", "reference": "itself", "reference_score": 0.9}
     assert told["adapler"]["latencies_ms"] == {}
+
+
+def test_the_speedup_to_expect_is_the_one_measured(served: Served) -> None:
+    assert served.ask("GET", "/info").content["adapler"]["expected_speedup"] is None  # nobody measured it as trained
+    made = another()
+    both = DIAL.points[2].model_copy(update={"name": "both", "escalate": 0.5, "careful": 0.0, "flops_speedup": 2.5})
+    made.dial = DIAL.model_copy(update={"points": (*DIAL.points, both)})
+    with serving(made) as server:
+        for point, speedup in (("half", 1.5), ("double", 3.0), ("both", 2.5)):
+            made.operate(point=point)
+            assert server.ask("GET", "/info").content["adapler"]["expected_speedup"] == speedup
+        made.operate(point="double", escalate=0.9)
+        assert server.ask("GET", "/info").content["adapler"]["expected_speedup"] is None
 
 
 def test_a_probe_of_the_machine_is_in_info() -> None:

@@ -89,5 +89,9 @@ def test_an_escalating_point_runs_as_it_was_measured() -> None:
     assert operating(made, point="careful") == Operating(1.0, 0.8, 0.7)
     assert operating(made, point="2.0x") == Operating(0.5, None, 0.5)
     assert operating(made, escalate=0.6) == Operating(None, 0.6, 0.5)  # again by a single pass, never by two
+    assert made.measured(operating(made, point="both")) == both
+    assert made.measured(operating(made, point="2.0x")) == slow
+    for unmeasured in (Operating(), Operating(1.0, 0.9, 0.7), Operating(1.0, 0.8, 0.5), Operating(0.5, 0.8, 0.7)):
+        assert made.measured(unmeasured) is None
     moved = made.rescaled(0.5).point("both")
     assert (moved.scale, moved.careful) == (2.0, 1.4)

@@ -92,6 +92,8 @@ class AdaplerInfo(BaseModel):
     layers: int
     threads: int
     problem_type: str | None
+    thresholds: dict[str, float] | None
+    """Where a text may have any number of labels: it has those whose score reaches theirs."""
     operating_points: list[dict[str, Any]]
     aliases: dict[str, str]
     expected_speedup: float | None
