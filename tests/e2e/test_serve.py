@@ -15,7 +15,7 @@ import pytest
 from adapler.classifier import Classifier
 from adapler.export.write import export
 from adapler.serve.limits import Limits
-from adapler.serve.schema import EMPTY
+from adapler.serve.reading import EMPTY
 from adapler.serve.service import Service
 from adapler.serve.ui import document
 from tests.contract.exports import checkpoint_of
@@ -121,7 +121,9 @@ ERRORS: dict[str, tuple[bytes, int, str]] = {
     "not JSON": (b"inputs=a", 400, "Validation"),
     "no body": (b"", 400, "Validation"),
     "not UTF-8": (b'{"inputs": "\xff"}', 400, "Validation"),
-    "too deep": (b'{"inputs": ' + b"[" * 100_000, 400, "Validation"),
+    "too deep": (b'{"inputs": ' + b"[" * 10_000, 400, "Validation"),
+    "too many lists": (b'{"inputs": ' + b"[" * 100_000, 422, "Validation"),
+    "too large a batch": (b'{"inputs": [' + b'["a"],' * 8192 + b'["a"]]}', 422, "Validation"),
     "a wrong flag": (b'{"inputs": "a", "truncate": "yes"}', 422, "Validation"),
     "a wrong direction": (b'{"inputs": "a", "truncation_direction": "Up"}', 422, "Validation"),
     "an unknown point": (b'{"inputs": "a", "point": "warp"}', 422, "Validation"),
@@ -224,6 +226,12 @@ def test_a_partial_batch_has_errors_in_their_places(served: Served, classifier: 
     kinds = [row["error_type"] for row in reply.content[1:5]]
     assert kinds == ["Empty", "Validation", "Validation", "Validation"]
     assert all(row["error"].startswith(f"item {index}: ") for index, row in enumerate(reply.content[1:5], start=1))
+
+
+def test_a_partial_batch_may_have_errors_alone(served: Served) -> None:
+    reply = served.predict({"inputs": [[], *range(300)], "partial": True})
+    assert reply.status == 200
+    assert [row["error"].split(":")[0] for row in reply.content] == [f"item {index}" for index in range(301)]
 
 
 def test_larger_batches_are_split_or_refused(served: Served, classifier: Classifier) -> None:

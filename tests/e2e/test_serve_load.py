@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread, current_thread
 from typing import Any
 
 import pytest
@@ -23,6 +23,7 @@ from adapler.classifier import Classifier
 from adapler.client import AsyncClient, Client, Scored
 from adapler.data.text import Text
 from adapler.errors import BadConfig, BadInput, ServerRefused
+from adapler.serve import service
 from adapler.serve.limits import Limits
 from adapler.serve.service import Service
 from tests.serving import JSON, Served, serving, slowed, wait_until
@@ -191,6 +192,48 @@ def test_one_large_request_lets_others_through(classifier: Classifier) -> None:
         assert server.predict({"inputs": "a good film"}).status == 200
         assert time.monotonic() - begin < 1.0 and not large.done()
         assert len(large.result().content) == 60
+
+
+def test_a_large_body_is_read_while_others_are_answered(classifier: Classifier, monkeypatch: pytest.MonkeyPatch) -> None:
+    read, large, small, answered = service.read_request, Event(), Event(), Event()
+
+    def watched(body: bytes, limits: Limits) -> Any:
+        on_the_loop = not current_thread().name.startswith("adapler-tokens")
+        if len(body) > 10_000:
+            large.set()
+            assert on_the_loop or answered.wait(30), "nobody was answered meanwhile"
+            assert not on_the_loop
+        elif on_the_loop:
+            small.set()
+        return read(body, limits)
+
+    monkeypatch.setattr(service, "read_request", watched)
+    with serving(classifier) as server, ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(server.predict, {"inputs": [["a good film"]] * 1000})
+        assert large.wait(30)
+        assert server.ask("GET", "/health").status == 200
+        assert server.predict({"inputs": "a good film"}).status == 200
+        answered.set()
+        assert len(waiting.result().content) == 1000
+    assert small.is_set(), "to hand a short one to another thread takes longer than to read it"
+
+
+def test_what_is_being_read_counts_as_a_request(classifier: Classifier, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise any number of large bodies could wait to be read."""
+    read, over = service.read_request, Event()
+
+    def held(body: bytes, limits: Limits) -> Any:
+        assert over.wait(30)
+        return read(body, limits)
+
+    monkeypatch.setattr(service, "read_request", held)
+    with serving(classifier, Limits(max_concurrent_requests=2)) as server, ThreadPoolExecutor(2) as pool:
+        large = {"inputs": "a good film", "unknown": "a" * 10_000}
+        waiting = [pool.submit(server.predict, large) for _ in range(2)]
+        wait_until(lambda: server.service._admitted == 2)
+        assert server.predict(large).status == 429
+        over.set()
+        assert [each.result().status for each in waiting] == [200, 200]
 
 
 def test_the_key_guards_all_but_health_and_the_page(classifier: Classifier) -> None:

@@ -47,6 +47,7 @@ def about(service: Service, name: str) -> Info:
             latencies_ms={} if classifier.diagnosis is None else classifier.diagnosis.latencies,
             request_timeout=limits.request_timeout,
             payload_limit=limits.payload_limit,
+            max_request_items=limits.most_items,
             split=limits.split,
         ),
     )

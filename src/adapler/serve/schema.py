@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
-from adapler.data.text import Text
 from adapler.prediction import Prediction
-
-EMPTY = "Input validation error: `inputs` cannot be empty"
 
 
 class ErrorType(StrEnum):
@@ -102,6 +98,7 @@ class AdaplerInfo(BaseModel):
     latencies_ms: dict[str, float]
     request_timeout: float
     payload_limit: int
+    max_request_items: int
     split: bool
 
 
@@ -128,87 +125,9 @@ class Info(BaseModel):
     adapler: AdaplerInfo
 
 
-@dataclass(frozen=True)
-class Inputs:
-    """What was asked about: texts and pairs, or what is wrong with an item."""
-
-    items: list[Text | Refusal]
-    batch: bool
-
-    @property
-    def characters(self) -> int:
-        """Of all texts together."""
-        texts = [item for item in self.items if not isinstance(item, Refusal)]
-        return sum(len(text) if isinstance(text, str) else len(text[0]) + len(text[1]) for text in texts)
-
-
-def read_request(body: bytes) -> tuple[PredictRequest, Inputs]:
-    """A body, checked; the first thing wrong is raised as a `Refusal`."""
-    try:
-        request = PredictRequest.model_validate_json(body)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        if first["type"] == "json_invalid":
-            raise Refusal(400, ErrorType.validation, f"the body is not JSON: {first['msg']}") from None
-        where = ".".join(str(part) for part in first["loc"])
-        raise Refusal(422, ErrorType.validation, f"{where or 'the body'}: {first['msg']}") from None
-    inputs = read_inputs(request.inputs)
-    if not request.partial:
-        for item in inputs.items:
-            if isinstance(item, Refusal):
-                raise item
-    return request, inputs
-
-
-def read_inputs(raw: object) -> Inputs:
-    """A text, a pair, or a batch of either. What is wrong with an item of a batch stands in its place."""
-    if isinstance(raw, str):
-        return Inputs([_filled(raw)], batch=False)
-    if not isinstance(raw, list):
-        raise Refusal(422, ErrorType.validation, f"inputs: expected a string or a list, got {_kind(raw)}")
-    if not raw:
-        raise Refusal(400, ErrorType.empty, EMPTY)
-    if all(isinstance(part, str) for part in raw):
-        if len(raw) > 2:
-            raise Refusal(
-                422,
-                ErrorType.validation,
-                f"inputs: a list of strings is one text or one pair, got {len(raw)}; a batch is a list of lists",
-            )
-        return Inputs([_filled(_text(raw))], batch=False)
-    if not any(isinstance(part, list) for part in raw):
-        raise Refusal(422, ErrorType.validation, f"inputs: expected strings or lists of strings, got {_kind(raw[0])}")
-    return Inputs([_item(part, index) for index, part in enumerate(raw)], batch=True)
-
-
 def scored(prediction: Prediction, *, raw: bool) -> list[dict[str, Any]]:
     """Every label with its score, best first."""
     scores = prediction.logits if raw else prediction.scores
     if not all(map(math.isfinite, scores.values())):
         raise Refusal(424, ErrorType.backend, "the model gave a score that is not a number")
     return [{"score": scores[label], "label": label} for label in sorted(scores, key=lambda label: -scores[label])]
-
-
-def _item(part: object, index: int) -> Text | Refusal:
-    if isinstance(part, list) and 1 <= len(part) <= 2 and all(isinstance(text, str) for text in part):
-        try:
-            return _filled(_text(part))
-        except Refusal as refusal:
-            return refusal.at(index)
-    shown = f"a list of {len(part)}" if isinstance(part, list) else _kind(part)
-    return Refusal(422, ErrorType.validation, f"item {index}: expected a list of one or two strings, got {shown}")
-
-
-def _filled(text: Text) -> Text:
-    if not any(text):  # of a pair one may be empty
-        raise Refusal(400, ErrorType.empty, EMPTY)
-    return text
-
-
-def _text(parts: Sequence[str]) -> Text:
-    return parts[0] if len(parts) == 1 else (parts[0], parts[1])
-
-
-def _kind(value: object) -> str:
-    names = {bool: "a truth value", int: "a number", float: "a number", dict: "an object", list: "a list", str: "a string"}
-    return names.get(type(value), "null")

@@ -23,7 +23,8 @@ from adapler.serve.batcher import Batcher, Done
 from adapler.serve.explaining import Explained, explain
 from adapler.serve.limits import Limits
 from adapler.serve.metrics import Metrics
-from adapler.serve.schema import ErrorType, Inputs, PredictRequest, Refusal, read_request, scored
+from adapler.serve.reading import Inputs, characters, read_request
+from adapler.serve.schema import ErrorType, PredictRequest, Refusal, scored
 
 PREDICT, EXPLAIN = "predict", "explain"
 _AHEAD = 2
@@ -32,6 +33,8 @@ _PATIENCE = 0.5
 """Share of the time a request has that it may have to wait for others; past it, it is refused at once."""
 _SHORT = 2000
 """Characters up to which token ids are made at once: to hand them to another thread would take longer."""
+_SHORT_BODY = 8 * 1024
+"""Bytes up to which a body is read at once: milliseconds, whatever it holds."""
 _GIVE_BACK_TEXTS = 1024
 
 
@@ -104,11 +107,11 @@ class Service:
     async def __call__(self, body: bytes, kind: str) -> Reply:
         """Answer the body of a request; whatever stands against it is raised as a `Refusal`."""
         begin = time.perf_counter()
-        request, inputs = read_request(body)
-        self.metrics.requests.labels(_method(inputs)).inc()
         with self._admission():
             try:
                 async with asyncio.timeout(self.limits.request_timeout):
+                    request, inputs = await self._read(body)
+                    self.metrics.requests.labels(_method(inputs)).inc()
                     reply = await self._answer(request, inputs, kind)
             except TimeoutError:
                 raise Refusal(
@@ -141,11 +144,15 @@ class Service:
             wait = max(1, math.ceil(ahead))
             raise Refusal(429, ErrorType.overloaded, "Model is overloaded", {"retry-after": str(wait)})
 
+    async def _read(self, body: bytes) -> tuple[PredictRequest, Inputs]:
+        """Large bodies on a thread of the pool, so that others are answered meanwhile."""
+        if len(body) <= _SHORT_BODY:
+            return read_request(body, self.limits)
+        return await asyncio.get_running_loop().run_in_executor(self._pool, read_request, body, self.limits)
+
     async def _answer(self, request: PredictRequest, inputs: Inputs, kind: str) -> Reply:
         most = self.limits.max_client_batch_size
         count = len(inputs.items)
-        if count > most and not self.limits.split:
-            raise Refusal(422, ErrorType.validation, f"batch size {count} > maximum allowed batch size {most}")
         try:
             how = self.classifier.wished(point=request.point, max_loss=request.max_loss)
         except BadConfig as error:
@@ -179,7 +186,7 @@ class Service:
         if kind == EXPLAIN and not self.classifier.cost.predictors:
             raise Refusal(424, ErrorType.backend, "the model removes nothing, so it has no account of which tokens mattered")
         begin = time.perf_counter()
-        if Inputs(list(items), batch=True).characters <= _SHORT:
+        if characters(items) <= _SHORT:
             read = self._encoded(items, side, cut, kind == EXPLAIN)
         else:
             loop = asyncio.get_running_loop()
@@ -189,7 +196,7 @@ class Service:
         bad = [index for index, row in enumerate(rows) if row is not None]
         if first is not None:
             for index in bad:
-                rows[index] = rows[index] if isinstance(items[index], Refusal) else rows[index].at(first + index)
+                rows[index] = rows[index].at(first + index)
         if bad and not (request.partial and first is not None):
             raise rows[bad[0]]
         parts = [each for each in read if not isinstance(each, Refusal)]
