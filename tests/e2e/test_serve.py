@@ -276,26 +276,6 @@ def test_answers_of_others_would_be_noticed(classifier: Classifier, monkeypatch:
         check_mixed(server, another(), TEXTS[:24])
 
 
-def test_one_bad_batch_mate_does_not_fail_the_others(classifier: Classifier) -> None:
-    answers = classifier.answers
-
-    def failing(parts: Any, how: Any) -> Any:
-        if any(len(part.ids) == 512 for text in parts for part in text):
-            raise RuntimeError("a secret text")
-        return answers(parts, how)
-
-    with serving(classifier) as server:
-        classifier.answers = failing  # type: ignore[method-assign]
-        try:
-            with ThreadPoolExecutor(8) as pool:
-                replies = list(pool.map(lambda text: server.predict({"inputs": text}), ["good", "bad", LONG] * 4))
-        finally:
-            del classifier.answers
-        assert [reply.status for reply in replies] == [200, 200, 424] * 4
-        assert replies[2].content == {"error": "the model could not run (RuntimeError)", "error_type": "Backend"}
-        assert server.predict({"inputs": LONG}).status == 200
-
-
 def test_a_failure_of_the_servers_own_has_the_same_form(classifier: Classifier, monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(classifier) as server:
         monkeypatch.setattr(server.service.classifier, "wished", lambda **wishes: 1 / 0)
@@ -304,19 +284,6 @@ def test_a_failure_of_the_servers_own_has_the_same_form(classifier: Classifier, 
         assert b'adapler_request_failure_total{err="internal"} 1.0' in server.ask("GET", "/metrics").content
         monkeypatch.undo()
         assert server.predict({"inputs": "a"}).status == 200
-
-
-def test_a_score_that_is_no_number_is_an_error_and_large_ones_are_not() -> None:
-    made = tiny_classifier(labels=2)
-    head = made.backbone.model.classifier
-    head.weight.data.zero_()
-    head.bias.data[:] = head.bias.data.new_tensor([-50.0, 45.0])
-    with serving(made) as server:
-        row = server.predict({"inputs": "a film"}).content
-        assert [each["score"] for each in row] == pytest.approx([1.0, 0.0])
-        head.bias.data[:] = float("nan")
-        reply = server.predict({"inputs": "a film"})
-        assert (reply.status, reply.content["error_type"]) == (424, "Backend")
 
 
 @pytest.mark.parametrize("problem", ["multi_label_classification", "regression"])

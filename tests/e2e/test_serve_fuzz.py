@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 
-from adapler.serve import service
 from adapler.serve.limits import Limits
+from adapler.serve.reading import read_request
 from adapler.serve.service import Service
 from tests.serving import Served, serving
 from tests.tiny import tiny_classifier
@@ -53,14 +53,12 @@ def test_large_bodies_of_very_many_small_things_stop_nobody(served: Served) -> N
 
 
 def test_a_server_that_stops_for_one_would_be_noticed(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    read = service.read_request
-
     def slow(body: bytes, limits: Limits) -> object:
         time.sleep(1.2)
-        return read(body, limits)
+        return read_request(body, limits)
 
-    monkeypatch.setattr(service, "read_request", slow)
-    monkeypatch.setattr(service, "_SHORT_BODY", 10_000_000)
+    monkeypatch.setattr("adapler.serve.service.read_request", slow)
+    monkeypatch.setattr("adapler.serve.service._SHORT_BODY", 10_000_000)
     monkeypatch.setattr("benchmarks.serve_fuzz.HEAVY", HEAVY[:1])
     with pytest.raises(AssertionError, match="/health took"):
         heavy_bodies(served.url)

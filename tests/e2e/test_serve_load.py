@@ -23,8 +23,8 @@ from adapler.classifier import Classifier
 from adapler.client import AsyncClient, Client, Scored
 from adapler.data.text import Text
 from adapler.errors import BadConfig, BadInput, ServerRefused
-from adapler.serve import service
 from adapler.serve.limits import Limits
+from adapler.serve.reading import read_request
 from adapler.serve.service import Service
 from tests.serving import JSON, Served, serving, slowed, wait_until
 from tests.tiny import tiny_classifier, tiny_texts
@@ -195,7 +195,7 @@ def test_one_large_request_lets_others_through(classifier: Classifier) -> None:
 
 
 def test_a_large_body_is_read_while_others_are_answered(classifier: Classifier, monkeypatch: pytest.MonkeyPatch) -> None:
-    read, large, small, answered = service.read_request, Event(), Event(), Event()
+    large, small, answered = Event(), Event(), Event()
 
     def watched(body: bytes, limits: Limits) -> Any:
         on_the_loop = not current_thread().name.startswith("adapler-tokens")
@@ -205,9 +205,9 @@ def test_a_large_body_is_read_while_others_are_answered(classifier: Classifier, 
             assert not on_the_loop
         elif on_the_loop:
             small.set()
-        return read(body, limits)
+        return read_request(body, limits)
 
-    monkeypatch.setattr(service, "read_request", watched)
+    monkeypatch.setattr("adapler.serve.service.read_request", watched)
     with serving(classifier) as server, ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(server.predict, {"inputs": [["a good film"]] * 1000})
         assert large.wait(30)
@@ -220,13 +220,13 @@ def test_a_large_body_is_read_while_others_are_answered(classifier: Classifier, 
 
 def test_what_is_being_read_counts_as_a_request(classifier: Classifier, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise any number of large bodies could wait to be read."""
-    read, over = service.read_request, Event()
+    over = Event()
 
     def held(body: bytes, limits: Limits) -> Any:
         assert over.wait(30)
-        return read(body, limits)
+        return read_request(body, limits)
 
-    monkeypatch.setattr(service, "read_request", held)
+    monkeypatch.setattr("adapler.serve.service.read_request", held)
     with serving(classifier, Limits(max_concurrent_requests=2)) as server, ThreadPoolExecutor(2) as pool:
         large = {"inputs": "a good film", "unknown": "a" * 10_000}
         waiting = [pool.submit(server.predict, large) for _ in range(2)]

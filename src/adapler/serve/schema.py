@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import json
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Literal
@@ -10,6 +10,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
 from adapler.prediction import Prediction
+
+_encode = json.JSONEncoder(allow_nan=False).encode
 
 
 class ErrorType(StrEnum):
@@ -39,8 +41,9 @@ class Refusal(Exception):
         return {"error": self.error, "error_type": self.kind.value}
 
     def at(self, index: int) -> Refusal:
-        """The same about one item of a batch: 422 whatever it would be alone."""
-        return Refusal(422, self.kind, f"item {index}: {self.error}", self.headers)
+        """The same about one item of a batch: 422 whatever it would be alone, unless it is the model that failed."""
+        status = self.status if self.kind is ErrorType.backend else 422
+        return Refusal(status, self.kind, f"item {index}: {self.error}", self.headers)
 
 
 class ErrorBody(BaseModel):
@@ -128,6 +131,12 @@ class Info(BaseModel):
 def scored(prediction: Prediction, *, raw: bool) -> list[dict[str, Any]]:
     """Every label with its score, best first."""
     scores = prediction.logits if raw else prediction.scores
-    if not all(map(math.isfinite, scores.values())):
-        raise Refusal(424, ErrorType.backend, "the model gave a score that is not a number")
     return [{"score": scores[label], "label": label} for label in sorted(scores, key=lambda label: -scores[label])]
+
+
+def written(content: object) -> str:
+    """In JSON, which holds numbers alone: what is none is the model's failure."""
+    try:
+        return _encode(content)
+    except ValueError:
+        raise Refusal(424, ErrorType.backend, "the model gave a score that is not a number") from None
