@@ -1,4 +1,5 @@
-"""Requests nobody would send: cases made from the server's own OpenAPI description, and bodies with bytes changed.
+"""Requests nobody would send: cases made from the server's own OpenAPI description, bodies with bytes changed, and large ones
+that hold very many small things.
 
 Whatever comes, a server answers with what its description says, soon, and without an error of its own.
 """
@@ -12,7 +13,9 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from itertools import product
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -41,6 +44,24 @@ _PIECES = (
     b"NaN", b"\\u0000", b"[CLS]", b"\xf0\x9f\x91\xa9", b"\n", b" " * 40, b"true", b'"inputs"', b'"truncate"',
     b"99999999999999999999",
 )  # fmt: skip
+HEAVY = (
+    (b'{"inputs":[', b"0,", b"[]]}"),  # every item is bad
+    (b'{"partial":true,"inputs":[', b"0,", b"[]]}"),
+    (b'{"partial":true,"inputs":[', b'["","",0],', b"[]]}"),
+    (b'{"inputs":[', b'["a"],', b'["a"]]}'),  # every item is good
+    (b'{"inputs":[', b'"",', b"[]]}"),
+    (b'{"inputs":[', b"[],", b"[]]}"),
+    (b'{"inputs":[', b"[" * 150 + b"]" * 150 + b",", b"[]]}"),
+    (b'{"inputs":[', b'{"":0},', b"[]]}"),
+    (b'{"partial":true,"inputs":[["a"],[', b"[0],", b"[]]]}"),  # all of it in one item
+    (b'{"inputs":"a","unknown":[', b"[],", b"[]]}"),
+    (b'{"inputs":"a","unknown":{', b'"":[],', b'"":[]}}'),
+    (b'{"inputs":[', b"9" * 4000 + b",", b"[]]}"),
+    (b'{"inputs":"', rb"\"", b""),  # a text without end
+)
+"""Heads, what is repeated, and ends of bodies: cheap to send, dear to make objects of."""
+PROMPT = 1.0
+"""Seconds in which /health answers, whatever else the server is given."""
 
 
 def described_cases(url: str, count: int, first_seed: int = 0) -> Counter[str]:
@@ -86,6 +107,31 @@ def mutated_bodies(url: str, count: int, first_seed: int = 0) -> Counter[str]:
                 raise AssertionError(f"{response.status} with {content!r} to {body!r}")
             seen[str(response.status)] += 1
     return seen
+
+
+def heavy_bodies(url: str, size: int = 1_980_000) -> tuple[Counter[str], float]:
+    """Every one of `HEAVY`, of about `size` bytes, to the routes that run the model; /health is asked all the while.
+
+    Raises on the first server error, on what takes too long, and where /health is not prompt; gives how many answers there
+    were of each status, and the slowest of /health in seconds.
+    """
+    seen: Counter[str] = Counter()
+    slowest = 0.0
+    with ThreadPoolExecutor(1) as pool, requests.Session() as session:
+        for path, (head, repeated, end) in product(MODEL_ROUTES, HEAVY):
+            body = head + repeated * (size // len(repeated)) + end
+            sent = pool.submit(requests.post, url + path, body, headers={"content-type": "application/json"}, timeout=SLOW)
+            while not sent.done():
+                begin = time.monotonic()
+                session.get(f"{url}/health", timeout=SLOW).raise_for_status()
+                slowest = max(slowest, time.monotonic() - begin)
+            response = sent.result()
+            if response.status_code >= 500 or set(response.json()) != {"error", "error_type"}:
+                raise AssertionError(f"{response.status_code} with {response.text[:200]!r} to {head + repeated[:40]!r}...")
+            seen[str(response.status_code)] += 1
+    if slowest > PROMPT:
+        raise AssertionError(f"/health took {slowest:.2f} s")
+    return seen, slowest
 
 
 def mutated(body: bytes, draw: random.Random) -> bytes:

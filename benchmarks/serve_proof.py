@@ -29,7 +29,7 @@ from adapler.config import build_config
 from adapler.data.load import read_split
 from adapler.data.text import Text
 from adapler.records import Record, write_records
-from benchmarks.serve_fuzz import described_cases, mutated_bodies
+from benchmarks.serve_fuzz import described_cases, heavy_bodies, mutated_bodies
 from benchmarks.serve_load import Connection, Running, closed_loop, open_loop, request, run, running, served
 
 RESULTS = Path(__file__).parent / "results"
@@ -116,11 +116,19 @@ def fuzz(model: str, cases: int, mutations: int) -> list[Record]:
     with running(served(model)) as server:
         seen = described_cases(server.url, cases)
         changed = mutated_bodies(server.url, mutations)
+        heavy, slowest = heavy_bodies(server.url)
     made = sum(seen[kind] for kind in ("well-formed", "malformed", "other routes"))
     must(made >= cases and seen["well-formed"] >= cases / 2, f"only {made} of {cases} cases were made: {seen}")
     return [
         proof("server: cases from its description", made, 0, "server errors", dict(seen)),
         proof("server: mutated bodies", sum(changed.values()), 0, "server errors", dict(changed)),
+        proof(
+            "server: large bodies of very many small things",
+            sum(heavy.values()),
+            0,
+            "server errors",
+            {**heavy, "health_meanwhile_ms": round(1000 * slowest)},
+        ),
     ]
 
 

@@ -17,7 +17,7 @@ from adapler.folder import REDUCED_TYPE, Folder
 from adapler.hub import locate
 from adapler.points import Dial, Operating, opening, operating
 from adapler.prediction import Prediction
-from adapler.problems import MULTI, SINGLE, THRESHOLD, THRESHOLDS, problem_of
+from adapler.problems import SINGLE, THRESHOLDS, problem_of, thresholds_of
 from adapler.runtimes import RUNTIMES
 from adapler.runtimes.base import Runtime
 from adapler.runtimes.exported import Exported, check_exported, is_exported
@@ -249,16 +249,21 @@ class Classifier:
             raise BadModel("this classifier was exported and holds no torch model; open the folder it was exported from")
         return cast("TorchPacked", self.runtime)
 
+    @property
+    def thresholds(self) -> dict[str, float] | None:
+        """Of a model that gives any number of labels: from which probability on it gives each."""
+        return thresholds_of(self.labels, self.runtime.problem_type, self.runtime.thresholds)
+
     def set_thresholds(self, thresholds: Mapping[str, float]) -> None:
         """Of a model that gives any number of labels: from which probability on it gives these. `save_pretrained` keeps it."""
-        if problem_of(self.runtime.problem_type, len(self.labels)) != MULTI:
+        before = self.thresholds
+        if before is None:
             raise BadConfig("thresholds are for a model that gives any number of labels, and this one does not")
         unknown = sorted(set(thresholds) - set(self.labels))
         if unknown:
             raise BadConfig(f"no label {unknown[0]!r}; the model has {', '.join(self.labels)}")
         if not all(0 <= value <= 1 for value in thresholds.values()):
             raise BadConfig(f"thresholds are probabilities, got {dict(thresholds)}")
-        before = dict(zip(self.labels, self.runtime.thresholds or [THRESHOLD] * len(self.labels), strict=True))
         self.runtime.thresholds = [float({**before, **thresholds}[label]) for label in self.labels]
         if self.runtime.name == "torch":
             setattr(self.backbone.model.config, THRESHOLDS, list(self.runtime.thresholds))

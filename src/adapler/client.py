@@ -21,7 +21,10 @@ from adapler.errors import BadConfig, BadInput, ServerRefused
 Text = str | tuple[str, str]
 """One text, or one pair."""
 T = TypeVar("T")
-_LOST = (http.client.HTTPException, ConnectionError, TimeoutError, OSError)
+_LOST = (http.client.HTTPException, OSError)
+"""Whatever comes instead of an answer."""
+_CLOSED = (ConnectionError, ssl.SSLEOFError)
+"""How a connection shows that the other side has closed it."""
 
 
 @dataclass(frozen=True)
@@ -138,16 +141,19 @@ class Client:
 
     def _once(self, method: str, path: str, body: bytes | None) -> Answer:
         with self._connection() as (connection, used):
+            begin = partial(_begun, connection, method, self._prefix + path, body, self._headers)
             try:
-                return _exchange(connection, method, self._prefix + path, body, self._headers)
+                try:
+                    response = begin()
+                except _CLOSED:
+                    # The server may have closed a kept connection before it saw this request: only then it is sent again. Where
+                    # time ran out, or an answer broke off, the server has the request, and would have it twice.
+                    if not used:
+                        raise
+                    connection.close()
+                    response = begin()
+                return _read(response)
             except _LOST as error:
-                connection.close()
-                if not used:  # a kept connection may have been closed by the server meanwhile; a new one not
-                    raise self._unreachable(error) from error
-            try:
-                return _exchange(connection, method, self._prefix + path, body, self._headers)
-            except _LOST as error:
-                connection.close()
                 raise self._unreachable(error) from error
 
     def _unreachable(self, error: Exception) -> ServerRefused:
@@ -236,11 +242,15 @@ class AsyncClient:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
 
-def _exchange(
+def _begun(
     connection: http.client.HTTPConnection, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
-) -> Answer:
+) -> http.client.HTTPResponse:
+    """A request sent, and its answer as far as its headers."""
     connection.request(method, path, body, dict(headers))
-    response = connection.getresponse()
+    return connection.getresponse()
+
+
+def _read(response: http.client.HTTPResponse) -> Answer:
     raw = response.read()
     try:
         content = json.loads(raw) if raw else None

@@ -91,6 +91,15 @@ class Dial(BaseModel):
         below = max(single, key=lambda point: point.scale, default=None)
         return min((point for point in single if point.scale > 1), key=lambda point: point.scale, default=below)
 
+    def measured(self, how: Operating) -> Point | None:
+        """The point that what runs so was measured as; None where nobody has."""
+        scale = 1.0 if how.scale is None else how.scale
+        careful = None if how.escalate is None else how.careful
+        for point in self.named:
+            if (point.scale, point.escalate) == (scale, how.escalate) and (careful is None or point.careful == careful):
+                return point
+        return None
+
     def rescaled(self, factor: float) -> Dial:
         """The same points of a model whose thresholds were all multiplied by `factor`."""
 
@@ -142,16 +151,17 @@ def operating(
     """What a user's wishes mean for a model with this dial; without wishes the model runs as trained."""
     if all(wish is None for wish in (point, max_loss, speedup, max_latency_ms, escalate)):
         return Operating()
-    if point == TRAINED and escalate is None:
-        return Operating()
-    if point == FULL and all(wish is None for wish in (max_loss, speedup, max_latency_ms, escalate)):
-        return Operating(0.0)
+    by_name = point in (TRAINED, FULL)
+    if by_name:
+        _check_named_alone(max_loss, speedup, max_latency_ms)
+        if escalate is None:
+            return Operating(0.0 if point == FULL else None)
     if dial is None:
         raise BadConfig("the model has no operating points to choose from; measure them: adapler dial MODEL --data DEV")
     if escalate is not None and not 0 <= escalate <= 1:
         raise BadConfig(f"escalate must be a probability between 0 and 1, got {escalate}")
-    if point in (TRAINED, FULL) and all(wish is None for wish in (max_loss, speedup, max_latency_ms)):
-        return Operating(None if point == TRAINED else 0.0, escalate, dial.careful_scale)
+    if by_name:
+        return Operating(0.0 if point == FULL else None, escalate, dial.careful_scale)
     chosen: Point | None = None
     if any(wish is not None for wish in (point, max_loss, speedup, max_latency_ms)):
         chosen = choose(
@@ -210,8 +220,7 @@ def choose(
     """The point a wish means: by name, else of those that satisfy every wish the fastest, or the best-scoring where a speed
     was asked for. `latencies` are milliseconds a text by point, measured on this machine."""
     if point is not None:
-        if any(wish is not None for wish in (max_loss, speedup, max_latency_ms)):
-            raise BadConfig("give an operating point by name or say what it must reach, not both")
+        _check_named_alone(max_loss, speedup, max_latency_ms)
         return dial.point(point)
     if max_latency_ms is not None and not latencies:
         raise BadConfig(
@@ -247,3 +256,9 @@ def point_name(scale: float, flops_speedup: float, taken: Container[str], escala
     end = "" if escalate is None else f"+{escalate:g}"
     names = [FULL] if scale == 0 else [f"{flops_speedup:.1f}x", f"{flops_speedup:.2f}x", f"scale {scale:g}"]
     return next((name + end for name in names if name + end not in taken), names[-1] + end)
+
+
+def _check_named_alone(*wishes: float | None) -> None:
+    """Beside a name no other wish can be granted; one that is dropped unsaid would look granted."""
+    if any(wish is not None for wish in wishes):
+        raise BadConfig("give an operating point by name or say what it must reach, not both")

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from adapler.data.text import EncodedText
 from adapler.data.words import Places
-from adapler.problems import MULTI, THRESHOLD, probabilities
+from adapler.problems import probabilities, thresholds_of
 from adapler.runtimes.base import Answer, Runtime
 
 
@@ -108,9 +108,7 @@ def predictions(
         [full] * len(batch) if isinstance(full, bool) else full,
         strict=True,
     )
-    several = runtime.problem_type == MULTI
-    least = runtime.thresholds or [THRESHOLD] * len(runtime.labels)
-    thresholds = dict(zip(runtime.labels, least, strict=True)) if several else None
+    thresholds = thresholds_of(runtime.labels, runtime.problem_type, runtime.thresholds)
     for text, raw, row, lengths, depth, said, entire in rows:
         best, whole = int(row.argmax()), flops_full(len(depth))
         yield Prediction(

@@ -35,6 +35,15 @@ def problem_of(problem_type: str | None, labels: int) -> Problem:
     return REGRESSION if labels == 1 else SINGLE
 
 
+def thresholds_of(
+    labels: Sequence[str], problem_type: str | None, thresholds: Sequence[float] | None
+) -> dict[str, float] | None:
+    """From which probability on each label is given; None of a model that gives one label, or a quantity."""
+    if problem_type != MULTI:
+        return None
+    return dict(zip(labels, thresholds or [THRESHOLD] * len(labels), strict=True))
+
+
 def probabilities(logits: NDArray[np.float64], problem_type: str | None) -> NDArray[np.float64]:
     """As transformers' pipeline: sigmoid for several or a single label, raw values for a regression, else softmax."""
     if problem_type == REGRESSION:

@@ -15,7 +15,7 @@ import pytest
 from adapler.classifier import Classifier
 from adapler.export.write import export
 from adapler.serve.limits import Limits
-from adapler.serve.schema import EMPTY
+from adapler.serve.reading import EMPTY
 from adapler.serve.service import Service
 from adapler.serve.ui import document
 from tests.contract.exports import checkpoint_of
@@ -121,12 +121,15 @@ ERRORS: dict[str, tuple[bytes, int, str]] = {
     "not JSON": (b"inputs=a", 400, "Validation"),
     "no body": (b"", 400, "Validation"),
     "not UTF-8": (b'{"inputs": "\xff"}', 400, "Validation"),
-    "too deep": (b'{"inputs": ' + b"[" * 100_000, 400, "Validation"),
+    "too deep": (b'{"inputs": ' + b"[" * 10_000, 400, "Validation"),
+    "too many lists": (b'{"inputs": ' + b"[" * 100_000, 422, "Validation"),
+    "too large a batch": (b'{"inputs": [' + b'["a"],' * 8192 + b'["a"]]}', 422, "Validation"),
     "a wrong flag": (b'{"inputs": "a", "truncate": "yes"}', 422, "Validation"),
     "a wrong direction": (b'{"inputs": "a", "truncation_direction": "Up"}', 422, "Validation"),
     "an unknown point": (b'{"inputs": "a", "point": "warp"}', 422, "Validation"),
     "a loss no point has": (b'{"inputs": "a", "max_loss": -5}', 422, "Validation"),
     "both wishes": (b'{"inputs": "a", "point": "half", "max_loss": 1}', 422, "Validation"),
+    "both wishes as trained": (b'{"inputs": "a", "point": "trained", "max_loss": -99}', 422, "Validation"),
     "an infinite loss": (b'{"inputs": "a", "max_loss": Infinity}', 422, "Validation"),
     "a bad item": (b'{"inputs": [["a"], ["b", "c", "d"]]}', 422, "Validation"),
     "an empty item": (b'{"inputs": [["a"], [""]]}', 422, "Empty"),
@@ -225,6 +228,12 @@ def test_a_partial_batch_has_errors_in_their_places(served: Served, classifier: 
     assert all(row["error"].startswith(f"item {index}: ") for index, row in enumerate(reply.content[1:5], start=1))
 
 
+def test_a_partial_batch_may_have_errors_alone(served: Served) -> None:
+    reply = served.predict({"inputs": [[], *range(300)], "partial": True})
+    assert reply.status == 200
+    assert [row["error"].split(":")[0] for row in reply.content] == [f"item {index}" for index in range(301)]
+
+
 def test_larger_batches_are_split_or_refused(served: Served, classifier: Classifier) -> None:
     texts = TEXTS[:50]
     reply = served.predict({"inputs": [[text] for text in texts]})
@@ -267,26 +276,6 @@ def test_answers_of_others_would_be_noticed(classifier: Classifier, monkeypatch:
         check_mixed(server, another(), TEXTS[:24])
 
 
-def test_one_bad_batch_mate_does_not_fail_the_others(classifier: Classifier) -> None:
-    answers = classifier.answers
-
-    def failing(parts: Any, how: Any) -> Any:
-        if any(len(part.ids) == 512 for text in parts for part in text):
-            raise RuntimeError("a secret text")
-        return answers(parts, how)
-
-    with serving(classifier) as server:
-        classifier.answers = failing  # type: ignore[method-assign]
-        try:
-            with ThreadPoolExecutor(8) as pool:
-                replies = list(pool.map(lambda text: server.predict({"inputs": text}), ["good", "bad", LONG] * 4))
-        finally:
-            del classifier.answers
-        assert [reply.status for reply in replies] == [200, 200, 424] * 4
-        assert replies[2].content == {"error": "the model could not run (RuntimeError)", "error_type": "Backend"}
-        assert server.predict({"inputs": LONG}).status == 200
-
-
 def test_a_failure_of_the_servers_own_has_the_same_form(classifier: Classifier, monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(classifier) as server:
         monkeypatch.setattr(server.service.classifier, "wished", lambda **wishes: 1 / 0)
@@ -297,19 +286,6 @@ def test_a_failure_of_the_servers_own_has_the_same_form(classifier: Classifier, 
         assert server.predict({"inputs": "a"}).status == 200
 
 
-def test_a_score_that_is_no_number_is_an_error_and_large_ones_are_not() -> None:
-    made = tiny_classifier(labels=2)
-    head = made.backbone.model.classifier
-    head.weight.data.zero_()
-    head.bias.data[:] = head.bias.data.new_tensor([-50.0, 45.0])
-    with serving(made) as server:
-        row = server.predict({"inputs": "a film"}).content
-        assert [each["score"] for each in row] == pytest.approx([1.0, 0.0])
-        head.bias.data[:] = float("nan")
-        reply = server.predict({"inputs": "a film"})
-        assert (reply.status, reply.content["error_type"]) == (424, "Backend")
-
-
 @pytest.mark.parametrize("problem", ["multi_label_classification", "regression"])
 def test_scores_are_as_the_models_problem_wants_them(problem: str) -> None:
     model = tiny_bert(labels=3 if problem.startswith("multi") else 1)
@@ -318,11 +294,27 @@ def test_scores_are_as_the_models_problem_wants_them(problem: str) -> None:
     with serving(made) as server:
         row = server.predict({"inputs": "a good film"}).content
         raw = server.predict({"inputs": "a good film", "raw_scores": True}).content
+        thresholds = server.ask("GET", "/info").content["adapler"]["thresholds"]
     check_row(row, made("a good film").scores)
     if problem == "regression":
         assert row == raw
+        assert thresholds is None
     else:
         assert sum(each["score"] for each in row) != pytest.approx(1.0)
+        assert thresholds == dict.fromkeys(made.labels, 0.5)
+
+
+def test_the_labels_of_a_text_follow_from_what_is_told() -> None:
+    model = tiny_bert(labels=3)
+    model.config.problem_type = "multi_label_classification"
+    made = Classifier(model, tiny_tokenizer())
+    first, second, _ = sorted(made("a good film").scores.values(), reverse=True)
+    made.set_thresholds(dict.fromkeys(made.labels, (first + second) / 2))
+    with serving(made) as server:
+        least = server.ask("GET", "/info").content["adapler"]["thresholds"]
+        row = server.predict({"inputs": "a good film"}).content
+    given = [each["label"] for each in row if each["score"] >= least[each["label"]]]
+    assert given == made("a good film").labels == [row[0]["label"]]
 
 
 def test_an_exported_model_is_served_too(tmp_path: Path) -> None:
@@ -363,6 +355,19 @@ def test_info_has_their_keys_and_the_operating_points(served: Served) -> None:
     assert told["adapler"]["latencies_ms"] == {}
 
 
+def test_the_speedup_to_expect_is_the_one_measured(served: Served) -> None:
+    assert served.ask("GET", "/info").content["adapler"]["expected_speedup"] is None  # nobody measured it as trained
+    made = another()
+    both = DIAL.points[2].model_copy(update={"name": "both", "escalate": 0.5, "careful": 0.0, "flops_speedup": 2.5})
+    made.dial = DIAL.model_copy(update={"points": (*DIAL.points, both)})
+    with serving(made) as server:
+        for point, speedup in (("half", 1.5), ("double", 3.0), ("both", 2.5)):
+            made.operate(point=point)
+            assert server.ask("GET", "/info").content["adapler"]["expected_speedup"] == speedup
+        made.operate(point="double", escalate=0.9)
+        assert server.ask("GET", "/info").content["adapler"]["expected_speedup"] is None
+
+
 def test_a_probe_of_the_machine_is_in_info() -> None:
     made = another()
     made.examine(["a good film", "a bad story"], seconds=0.1)
@@ -393,8 +398,9 @@ def test_the_page_comes_with_headers_that_keep_it_shut(served: Served) -> None:
 def test_health_is_empty_and_metrics_count_once(classifier: Classifier) -> None:
     with serving(classifier) as server:
         for path in ("/health", "/ping", "/"):
-            reply = server.ask("GET", path)
-            assert (reply.status, reply.content) == (200, b"")
+            for method in ("GET", "HEAD"):
+                reply = server.ask(method, path)
+                assert (reply.status, reply.content) == (200, b"")
         server.predict({"inputs": "a"})
         server.predict({"inputs": [["a"], ["b"]]})
         server.predict({"inputs": ""})
@@ -411,6 +417,10 @@ def test_health_is_empty_and_metrics_count_once(classifier: Classifier) -> None:
         assert 'adapler_tokens_kept_ratio_count{layer="3"} 3.0' in told
         server.service.draining = True
         assert server.ask("GET", "/health").content == {"error": "unhealthy", "error_type": "Unhealthy"}
+        with server.connect() as raw:
+            raw.sendall(b"HEAD /ping HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n")
+            head = b"".join(iter(lambda: raw.recv(4096), b""))
+        assert head.startswith(b"HTTP/1.1 503 ") and head.endswith(b"\r\n\r\n")
 
 
 def test_the_reference_fetches_nothing(served: Served) -> None:

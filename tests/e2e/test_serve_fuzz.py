@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
 import torch
 
 from adapler.serve.limits import Limits
+from adapler.serve.reading import read_request
 from adapler.serve.service import Service
 from tests.serving import Served, serving
 from tests.tiny import tiny_classifier
 
 pytest.importorskip("schemathesis")  # not with the oldest versions
 
-from benchmarks.serve_fuzz import described_cases, mutated_bodies
+from benchmarks.serve_fuzz import HEAVY, MODEL_ROUTES, described_cases, heavy_bodies, mutated_bodies
 
 
 @pytest.fixture(autouse=True)
@@ -42,6 +44,24 @@ def test_changed_bytes_are_refused_or_answered(served: Served, count: Callable[[
     seen = mutated_bodies(served.url, wanted)
     assert sum(seen.values()) == wanted
     assert set(seen) <= {"200", "400", "413", "422"} and {"200", "400", "422"} <= set(seen)
+
+
+def test_large_bodies_of_very_many_small_things_stop_nobody(served: Served) -> None:
+    seen, _ = heavy_bodies(served.url)
+    assert set(seen) == {"400", "422"}
+    assert sum(seen.values()) == len(MODEL_ROUTES) * len(HEAVY)
+
+
+def test_a_server_that_stops_for_one_would_be_noticed(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(body: bytes, limits: Limits) -> object:
+        time.sleep(1.2)
+        return read_request(body, limits)
+
+    monkeypatch.setattr("adapler.serve.service.read_request", slow)
+    monkeypatch.setattr("adapler.serve.service._SHORT_BODY", 10_000_000)
+    monkeypatch.setattr("benchmarks.serve_fuzz.HEAVY", HEAVY[:1])
+    with pytest.raises(AssertionError, match="/health took"):
+        heavy_bodies(served.url)
 
 
 def test_a_server_error_would_be_noticed(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread, current_thread
 from typing import Any
 
 import pytest
@@ -24,6 +24,7 @@ from adapler.client import AsyncClient, Client, Scored
 from adapler.data.text import Text
 from adapler.errors import BadConfig, BadInput, ServerRefused
 from adapler.serve.limits import Limits
+from adapler.serve.reading import read_request
 from adapler.serve.service import Service
 from tests.serving import JSON, Served, serving, slowed, wait_until
 from tests.tiny import tiny_classifier, tiny_texts
@@ -193,6 +194,48 @@ def test_one_large_request_lets_others_through(classifier: Classifier) -> None:
         assert len(large.result().content) == 60
 
 
+def test_a_large_body_is_read_while_others_are_answered(classifier: Classifier, monkeypatch: pytest.MonkeyPatch) -> None:
+    large, small, answered = Event(), Event(), Event()
+
+    def watched(body: bytes, limits: Limits) -> Any:
+        on_the_loop = not current_thread().name.startswith("adapler-tokens")
+        if len(body) > 10_000:
+            large.set()
+            assert on_the_loop or answered.wait(30), "nobody was answered meanwhile"
+            assert not on_the_loop
+        elif on_the_loop:
+            small.set()
+        return read_request(body, limits)
+
+    monkeypatch.setattr("adapler.serve.service.read_request", watched)
+    with serving(classifier) as server, ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(server.predict, {"inputs": [["a good film"]] * 1000})
+        assert large.wait(30)
+        assert server.ask("GET", "/health").status == 200
+        assert server.predict({"inputs": "a good film"}).status == 200
+        answered.set()
+        assert len(waiting.result().content) == 1000
+    assert small.is_set(), "to hand a short one to another thread takes longer than to read it"
+
+
+def test_what_is_being_read_counts_as_a_request(classifier: Classifier, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise any number of large bodies could wait to be read."""
+    over = Event()
+
+    def held(body: bytes, limits: Limits) -> Any:
+        assert over.wait(30)
+        return read_request(body, limits)
+
+    monkeypatch.setattr("adapler.serve.service.read_request", held)
+    with serving(classifier, Limits(max_concurrent_requests=2)) as server, ThreadPoolExecutor(2) as pool:
+        large = {"inputs": "a good film", "unknown": "a" * 10_000}
+        waiting = [pool.submit(server.predict, large) for _ in range(2)]
+        wait_until(lambda: server.service._admitted == 2)
+        assert server.predict(large).status == 429
+        over.set()
+        assert [each.result().status for each in waiting] == [200, 200]
+
+
 def test_the_key_guards_all_but_health_and_the_page(classifier: Classifier) -> None:
     with serving(classifier, key="open sesame".replace(" ", "-")) as server:
         for path in ("/predict", "/explain", "/", "/invocations"):
@@ -274,12 +317,12 @@ def test_a_client_comes_back_after_429(classifier: Classifier, monkeypatch: pyte
 
 @pytest.fixture
 def process(model: Path, tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], Served, Path]]:
-    """`adapler serve` as a user starts it; the log it writes."""
+    """`adapler serve` as a user starts it, in the model's folder; the log it writes."""
     log = tmp_path / "log.jsonl"
-    command = [sys.executable, "-m", "adapler", "serve", str(model), "--port", "0", "--max-client-batch-size", "4"]
+    command = [sys.executable, "-m", "adapler", "serve", ".", "--port", "0", "--max-client-batch-size", "4"]
     with log.open("wb") as stream:
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "MAX_BATCH_TOKENS": "512"}
-        started = subprocess.Popen(command, stderr=stream, env=environment)
+        started = subprocess.Popen(command, stderr=stream, env=environment, cwd=model)
     try:
         wait_until(lambda: '"serving"' in log.read_text(), STARTING)
         told = next(json.loads(line) for line in log.read_text().splitlines() if '"serving"' in line)
@@ -295,7 +338,9 @@ def test_sigterm_drains_and_leaves_with_0_and_logs_hold_no_text(
     process: tuple[subprocess.Popen[bytes], Served, Path],
 ) -> None:
     started, server, log = process
-    assert server.ask("GET", "/info").content["max_batch_tokens"] == 512  # out of the environment
+    info = server.ask("GET", "/info").content
+    assert info["max_batch_tokens"] == 512  # out of the environment
+    assert info["model_id"] == info["served_model_name"] == "tiny"
     server.predict({"inputs": SECRET})
     server.predict({"inputs": SECRET, "point": SECRET})
     server.ask("GET", f"/{SECRET.split()[0]}?q={SECRET.split()[1]}")
@@ -311,6 +356,7 @@ def test_sigterm_drains_and_leaves_with_0_and_logs_hold_no_text(
     assert [word for word in SECRET.split() if word in written] == []
     lines = [json.loads(line) for line in written.splitlines()]
     assert lines[-1]["message"] == "stopped"
+    assert next(line["model"] for line in lines if line["message"] == "serving") == "tiny"
     assert {"method": "POST", "path": "/predict", "status": 200, "tokens": 12}.items() <= next(
         {**line, "tokens": 12} for line in lines if line.get("texts") == 1
     ).items()

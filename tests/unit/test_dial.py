@@ -177,6 +177,10 @@ def test_wishes_that_cannot_be_met(folder: Path, tmp_path: Path) -> None:
     tiny_classifier().save_pretrained(tmp_path / "bare")
     with pytest.raises(BadConfig, match="adapler dial"):
         Classifier.from_pretrained(tmp_path / "bare", max_loss=1)
+    with pytest.raises(BadConfig, match="not both"):
+        Classifier.from_pretrained(folder / "model", point="trained", max_loss=-99)
+    with pytest.raises(BadConfig, match="not both"):
+        tiny_classifier()("a good film", point="trained", speedup=1000)
     refused = CliRunner().invoke(app, ["predict", str(folder / "model"), str(folder / "data.jsonl"), "--speedup", "1000"])
     assert refused.exit_code == BadConfig.exit_code and "reachable" in refused.stderr
 

@@ -129,6 +129,15 @@ def test_a_dial_that_kept_no_beaten_points_still_has_what_beat_them() -> None:
     assert opening(below, {full.name: 100, "2.0x": 200}) == below.points[1]  # nothing more left at the scale of 1
 
 
+@pytest.mark.parametrize("name", ["trained", "full", "fast"])
+@pytest.mark.parametrize("wish", ["max_loss", "speedup", "max_latency_ms"])
+def test_no_wish_beside_a_name_is_dropped(dial: Dial, name: str, wish: str) -> None:
+    for made in (dial, None) if name != "fast" else (dial,):
+        with pytest.raises(BadConfig, match="not both"):
+            operating(made, point=name, **{wish: 1.0})  # type: ignore[arg-type]
+    assert operating(None, point="trained") == Operating()
+
+
 def test_names_are_told_apart() -> None:
     taken: list[str] = []
     for scale in (0.0, 0.5, 0.6, 0.7):
@@ -150,5 +159,9 @@ def test_an_escalating_point_runs_as_it_was_measured() -> None:
     assert operating(made, point="careful") == Operating(1.0, 0.8, 0.7)
     assert operating(made, point="2.0x") == Operating(0.5, None, 0.5)
     assert operating(made, escalate=0.6) == Operating(None, 0.6, 0.5)  # again by a single pass, never by two
+    assert made.measured(operating(made, point="both")) == both
+    assert made.measured(operating(made, point="2.0x")) == slow
+    for unmeasured in (Operating(), Operating(1.0, 0.9, 0.7), Operating(1.0, 0.8, 0.5), Operating(0.5, 0.8, 0.7)):
+        assert made.measured(unmeasured) is None
     moved = made.rescaled(0.5).point("both")
     assert (moved.scale, moved.careful) == (2.0, 1.4)

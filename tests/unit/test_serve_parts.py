@@ -145,6 +145,14 @@ def test_a_key_comes_from_a_file_or_the_environment(tmp_path: Path, monkeypatch:
     assert read_key(None) is None
     monkeypatch.setenv("API_KEY", "from-outside")
     assert read_key(None) == "from-outside"
+    monkeypatch.setenv("API_KEY", " from-outside\n")  # as a secret mounted into a container may come
+    assert read_key(None) == "from-outside"
+    for bad in ("\n", "two words"):
+        monkeypatch.setenv("API_KEY", bad)
+        with pytest.raises(BadConfig, match="API_KEY holds no key"):
+            read_key(None)
+    monkeypatch.setenv("API_KEY", "")
+    assert read_key(None) is None
     file = tmp_path / "key"
     file.write_text("secret\n")
     assert read_key(file) == "secret"

@@ -31,6 +31,9 @@ def serve(
         int, typer.Option(envvar="MAX_CLIENT_BATCH_SIZE", min=1, help="Texts of a request that run together.")
     ] = _DEFAULT.max_client_batch_size,
     no_split: Annotated[bool, typer.Option("--no-split", help="Refuse larger requests (422) instead of splitting.")] = False,
+    max_request_items: Annotated[
+        int, typer.Option(envvar="MAX_REQUEST_ITEMS", min=1, help="Texts a request may hold; more are refused (422).")
+    ] = _DEFAULT.max_request_items,
     payload_limit: Annotated[
         int, typer.Option(envvar="PAYLOAD_LIMIT", min=1, help="Bytes of a body.")
     ] = _DEFAULT.payload_limit,
@@ -80,6 +83,7 @@ def serve(
         max_batch_tokens=max_batch_tokens,
         max_client_batch_size=max_client_batch_size,
         split=not no_split,
+        max_request_items=max_request_items,
         payload_limit=payload_limit,
         request_timeout=request_timeout,
         client_timeout=client_timeout,
@@ -96,4 +100,5 @@ def serve(
         classifier = apart(
             lambda: Classifier.from_pretrained(folder, max_length=max_length, point=point, max_loss=max_loss, speedup=speedup)
         )
-        run(classifier, limits, bound, name=served_model_name or folder.path.name, key=key, grace=grace, log_texts=log_texts)
+        name = served_model_name or folder.path.resolve().name  # "." has no name of its own
+        run(classifier, limits, bound, name=name, key=key, grace=grace, log_texts=log_texts)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -108,7 +107,7 @@ def _model_routes(app: FastAPI, service: Service, log_texts: bool) -> dict[str, 
                 "truncated": headers["x-truncated"] == "1",
                 **({"body": body.decode("utf-8", "replace")} if log_texts else {}),
             }
-            return Response(json.dumps(reply.content), headers=headers, media_type="application/json")
+            return Response(reply.content, headers=headers, media_type="application/json")
 
         routes[path] = answer
 
@@ -146,6 +145,7 @@ def _other_routes(app: FastAPI, service: Service, name: str) -> None:
             503: {"model": ErrorBody},
         }
         app.get(path, summary="Readiness", operation_id=operation, responses=documented, response_class=Response)(ready)
+        app.head(path, include_in_schema=False)(ready)  # some probes want no body
 
     @app.get("/info", summary="The model and the limits", response_model=Info)
     async def info() -> Info:

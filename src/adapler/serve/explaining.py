@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from adapler.classifier import Classifier
-from adapler.data.text import EncodedText, Text, cleaned
+from adapler.data.text import cleaned
 from adapler.explain import Explanation
 from adapler.points import Operating
 from adapler.prediction import Prediction
+from adapler.serve.encoding import Encoded
 
 
 @dataclass(frozen=True)
@@ -21,11 +22,8 @@ class Explained:
     account: dict[str, Any]
 
 
-def explain(
-    classifier: Classifier, texts: Sequence[Text], parts: Sequence[Sequence[EncodedText]], how: Operating
-) -> list[Explained]:
+def explain(classifier: Classifier, texts: Sequence[Encoded], how: Operating) -> list[Explained]:
     """One a text, out of the run that answers it; tokens must know their places."""
-    answers = classifier.answers(parts, [how] * len(parts))
-    return [
-        Explained(answer, Explanation(cleaned(text), answer).to_dict()) for text, answer in zip(texts, answers, strict=True)
-    ]
+    answers = classifier.answers([each.parts for each in texts], [how] * len(texts))
+    accounts = [Explanation(cleaned(each.text), answer).to_dict() for each, answer in zip(texts, answers, strict=True)]
+    return [Explained(answer, account) for answer, account in zip(answers, accounts, strict=True)]

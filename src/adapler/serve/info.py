@@ -10,9 +10,9 @@ from adapler.serve.service import Service
 def about(service: Service, name: str) -> Info:
     """The model and the limits of a service."""
     classifier, limits = service.classifier, service.limits
-    dial, scale = classifier.dial, classifier.operating.scale
+    dial = classifier.dial
     points = [] if dial is None else list(dial.points)
-    now = [point for point in points if point.scale == (1.0 if scale is None else scale) and point.escalate is None]
+    now = None if dial is None else dial.measured(classifier.operating)
     names = {str(index): label for index, label in enumerate(classifier.labels)}
     ids = {label: index for index, label in enumerate(classifier.labels)}
     runtime = classifier.runtime
@@ -38,14 +38,16 @@ def about(service: Service, name: str) -> Info:
             layers=runtime.layers,
             threads=runtime.threads,
             problem_type=runtime.problem_type,
+            thresholds=classifier.thresholds,
             operating_points=[point.model_dump(mode="json") for point in points],
             aliases={} if dial is None else {alias: point.name for alias, point in dial.aliases.items()},
-            expected_speedup=now[0].flops_speedup if now else None,
-            scale=scale,
+            expected_speedup=None if now is None else now.flops_speedup,
+            scale=classifier.operating.scale,
             dev=None if dial is None else dial.model_dump(include={"n", "metric", "reference", "reference_score"}),
             latencies_ms={} if classifier.diagnosis is None else classifier.diagnosis.latencies,
             request_timeout=limits.request_timeout,
             payload_limit=limits.payload_limit,
+            max_request_items=limits.most_items,
             split=limits.split,
         ),
     )

@@ -23,6 +23,8 @@ class Limits:
     """Texts of one request that run together; more are split, or refused without `split`."""
     split: bool = True
     """Whether larger client batches are run piece by piece."""
+    max_request_items: int = 8192
+    """Texts a request may hold where larger batches are split."""
     payload_limit: int = 2_000_000
     """Bytes of a request's body."""
     request_timeout: float = 30.0
@@ -42,6 +44,11 @@ class Limits:
             least = 0 if each.name == "gather_ms" else 1 if isinstance(value, int) else 0.001
             if not isinstance(value, bool) and not (math.isfinite(value) and value >= least):
                 raise BadConfig(f"{each.name} must be at least {least}, got {value}")
+
+    @property
+    def most_items(self) -> int:
+        """Texts a request may hold."""
+        return self.max_request_items if self.split else self.max_client_batch_size
 
 
 def usable_cores() -> int:

@@ -66,15 +66,13 @@ def apart(work: Callable[[], T]) -> T:
 def read_key(file: Path | None) -> str | None:
     """The API key out of a file, else of API_KEY; None where there is neither."""
     if file is None:
-        return os.environ.get("API_KEY") or None
+        given = os.environ.get("API_KEY", "")
+        return _key(given, "API_KEY") if given else None
     try:
-        key = file.read_text(encoding="utf-8").strip()
+        return _key(file.read_text(encoding="utf-8"), f"--api-key-file {file}")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
         raise BadConfig(f"cannot read --api-key-file {file} ({reason}); give a file with the key alone in it") from error
-    if not key or any(character.isspace() for character in key):
-        raise BadConfig(f"--api-key-file {file} holds no key, or more than one word; put the key alone in it")
-    return key
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -178,6 +176,14 @@ def _most_connections() -> int:
     except (OSError, ValueError):  # it stays as it is
         pass
     return max(16, min(soft, 65536) - _FILES_APART)
+
+
+def _key(given: str, where: str) -> str:
+    """One word. What clients send comes without the ends of lines that files and secrets have, so these are no part of it."""
+    key = given.strip()
+    if not key or any(character.isspace() for character in key):
+        raise BadConfig(f"{where} holds no key, or more than one word; put the key alone in it")
+    return key
 
 
 def _is_local(host: str) -> bool:

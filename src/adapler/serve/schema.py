@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
-from adapler.data.text import Text
 from adapler.prediction import Prediction
 
-EMPTY = "Input validation error: `inputs` cannot be empty"
+_encode = json.JSONEncoder(allow_nan=False).encode
 
 
 class ErrorType(StrEnum):
@@ -43,8 +41,9 @@ class Refusal(Exception):
         return {"error": self.error, "error_type": self.kind.value}
 
     def at(self, index: int) -> Refusal:
-        """The same about one item of a batch: 422 whatever it would be alone."""
-        return Refusal(422, self.kind, f"item {index}: {self.error}", self.headers)
+        """The same about one item of a batch: 422 whatever it would be alone, unless it is the model that failed."""
+        status = self.status if self.kind is ErrorType.backend else 422
+        return Refusal(status, self.kind, f"item {index}: {self.error}", self.headers)
 
 
 class ErrorBody(BaseModel):
@@ -92,6 +91,8 @@ class AdaplerInfo(BaseModel):
     layers: int
     threads: int
     problem_type: str | None
+    thresholds: dict[str, float] | None
+    """Where a text may have any number of labels: it has those whose score reaches theirs."""
     operating_points: list[dict[str, Any]]
     aliases: dict[str, str]
     expected_speedup: float | None
@@ -100,6 +101,7 @@ class AdaplerInfo(BaseModel):
     latencies_ms: dict[str, float]
     request_timeout: float
     payload_limit: int
+    max_request_items: int
     split: bool
 
 
@@ -126,87 +128,15 @@ class Info(BaseModel):
     adapler: AdaplerInfo
 
 
-@dataclass(frozen=True)
-class Inputs:
-    """What was asked about: texts and pairs, or what is wrong with an item."""
-
-    items: list[Text | Refusal]
-    batch: bool
-
-    @property
-    def characters(self) -> int:
-        """Of all texts together."""
-        texts = [item for item in self.items if not isinstance(item, Refusal)]
-        return sum(len(text) if isinstance(text, str) else len(text[0]) + len(text[1]) for text in texts)
-
-
-def read_request(body: bytes) -> tuple[PredictRequest, Inputs]:
-    """A body, checked; the first thing wrong is raised as a `Refusal`."""
-    try:
-        request = PredictRequest.model_validate_json(body)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        if first["type"] == "json_invalid":
-            raise Refusal(400, ErrorType.validation, f"the body is not JSON: {first['msg']}") from None
-        where = ".".join(str(part) for part in first["loc"])
-        raise Refusal(422, ErrorType.validation, f"{where or 'the body'}: {first['msg']}") from None
-    inputs = read_inputs(request.inputs)
-    if not request.partial:
-        for item in inputs.items:
-            if isinstance(item, Refusal):
-                raise item
-    return request, inputs
-
-
-def read_inputs(raw: object) -> Inputs:
-    """A text, a pair, or a batch of either. What is wrong with an item of a batch stands in its place."""
-    if isinstance(raw, str):
-        return Inputs([_filled(raw)], batch=False)
-    if not isinstance(raw, list):
-        raise Refusal(422, ErrorType.validation, f"inputs: expected a string or a list, got {_kind(raw)}")
-    if not raw:
-        raise Refusal(400, ErrorType.empty, EMPTY)
-    if all(isinstance(part, str) for part in raw):
-        if len(raw) > 2:
-            raise Refusal(
-                422,
-                ErrorType.validation,
-                f"inputs: a list of strings is one text or one pair, got {len(raw)}; a batch is a list of lists",
-            )
-        return Inputs([_filled(_text(raw))], batch=False)
-    if not any(isinstance(part, list) for part in raw):
-        raise Refusal(422, ErrorType.validation, f"inputs: expected strings or lists of strings, got {_kind(raw[0])}")
-    return Inputs([_item(part, index) for index, part in enumerate(raw)], batch=True)
-
-
 def scored(prediction: Prediction, *, raw: bool) -> list[dict[str, Any]]:
     """Every label with its score, best first."""
     scores = prediction.logits if raw else prediction.scores
-    if not all(map(math.isfinite, scores.values())):
-        raise Refusal(424, ErrorType.backend, "the model gave a score that is not a number")
     return [{"score": scores[label], "label": label} for label in sorted(scores, key=lambda label: -scores[label])]
 
 
-def _item(part: object, index: int) -> Text | Refusal:
-    if isinstance(part, list) and 1 <= len(part) <= 2 and all(isinstance(text, str) for text in part):
-        try:
-            return _filled(_text(part))
-        except Refusal as refusal:
-            return refusal.at(index)
-    shown = f"a list of {len(part)}" if isinstance(part, list) else _kind(part)
-    return Refusal(422, ErrorType.validation, f"item {index}: expected a list of one or two strings, got {shown}")
-
-
-def _filled(text: Text) -> Text:
-    if not any(text):  # of a pair one may be empty
-        raise Refusal(400, ErrorType.empty, EMPTY)
-    return text
-
-
-def _text(parts: Sequence[str]) -> Text:
-    return parts[0] if len(parts) == 1 else (parts[0], parts[1])
-
-
-def _kind(value: object) -> str:
-    names = {bool: "a truth value", int: "a number", float: "a number", dict: "an object", list: "a list", str: "a string"}
-    return names.get(type(value), "null")
+def written(content: object) -> str:
+    """In JSON, which holds numbers alone: what is none is the model's failure."""
+    try:
+        return _encode(content)
+    except ValueError:
+        raise Refusal(424, ErrorType.backend, "the model gave a score that is not a number") from None

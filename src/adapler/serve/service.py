@@ -9,22 +9,25 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from adapler.classifier import Classifier
-from adapler.data.text import EncodedText, Text
+from adapler.data.text import Text
 from adapler.errors import AdaplerError, BadConfig
 from adapler.memory import give_back
 from adapler.points import Operating
-from adapler.prediction import Prediction
-from adapler.serve.batcher import Batcher, Done
-from adapler.serve.explaining import Explained, explain
+from adapler.serve.batcher import Batcher
+from adapler.serve.encoding import Encoded, encoded
+from adapler.serve.explaining import explain
 from adapler.serve.limits import Limits
 from adapler.serve.metrics import Metrics
-from adapler.serve.schema import ErrorType, Inputs, PredictRequest, Refusal, read_request, scored
+from adapler.serve.reading import Inputs, characters, read_request
+from adapler.serve.reply import Reply
+from adapler.serve.schema import ErrorType, PredictRequest, Refusal, scored, written
 
+T = TypeVar("T")
 PREDICT, EXPLAIN = "predict", "explain"
 _AHEAD = 2
 """Pieces of one large request that are under way at once: enough to keep the model busy, too few to take the line over."""
@@ -32,49 +35,43 @@ _PATIENCE = 0.5
 """Share of the time a request has that it may have to wait for others; past it, it is refused at once."""
 _SHORT = 2000
 """Characters up to which token ids are made at once: to hand them to another thread would take longer."""
+_SHORT_BODY = 8 * 1024
+"""Bytes up to which a body is read at once: milliseconds, whatever it holds."""
 _GIVE_BACK_TEXTS = 1024
 
 
 @dataclass(frozen=True)
 class Task:
-    """What the model's thread is given: texts in both forms, and how to run them."""
+    """What the model's thread is given: texts, and how to run them."""
 
-    texts: list[Text]
-    parts: list[list[EncodedText]]
+    texts: list[Encoded]
     how: Operating
     kind: str
 
+    @property
+    def tokens(self) -> int:
+        """Of all texts."""
+        return sum(text.tokens for text in self.texts)
 
-@dataclass
-class Reply:
-    """An answer, with its account."""
 
-    content: Any = None
-    predictions: list[Prediction] = field(default_factory=list)
-    characters: int = 0
-    texts: int = 0
-    tokenization: float = 0.0
-    queue: float = 0.0
-    inference: float = 0.0
-    total: float = 0.0
+@dataclass(frozen=True)
+class Asked:
+    """What all pieces of a request have in common."""
 
-    def headers(self) -> dict[str, str]:
-        """Those of text-embeddings-inference, in whole milliseconds, and ours."""
-        spent = sum(each.flops for each in self.predictions)
-        full = sum(each.flops_full for each in self.predictions)
-        timing = {"tokenization": self.tokenization, "queue": self.queue, "inference": self.inference, "total": self.total}
-        return {
-            "x-compute-type": "cpu",
-            "x-compute-time": _milliseconds(self.tokenization + self.inference),
-            "x-compute-characters": str(self.characters),
-            "x-compute-tokens": str(sum(len(each.tokens) for each in self.predictions)),
-            **{f"x-{name}-time": _milliseconds(seconds) for name, seconds in timing.items()},
-            "x-adapler-tokens-in": str(sum(len(each.tokens) for each in self.predictions)),
-            "x-adapler-tokens-kept": str(sum(each.lengths[-1] for each in self.predictions)),
-            "x-adapler-flops-ratio": f"{spent / full if full else 1.0:.4f}",
-            "x-truncated": str(int(any(each.truncated for each in self.predictions))),
-            "server-timing": ", ".join(f"{name};dur={1000 * seconds:.3f}" for name, seconds in timing.items()),
-        }
+    request: PredictRequest
+    how: Operating
+    kind: str
+    batch: bool
+    reply: Reply
+
+    def told(self, row: str | Refusal, index: int) -> str:
+        """A row of the answer. What stands against an item is raised, or, where the answer may be partial, has its place."""
+        if not isinstance(row, Refusal):
+            return row
+        refusal = row.at(index) if self.batch else row
+        if not (self.batch and self.request.partial):
+            raise refusal
+        return written(refusal.body())
 
 
 class Service:
@@ -104,11 +101,11 @@ class Service:
     async def __call__(self, body: bytes, kind: str) -> Reply:
         """Answer the body of a request; whatever stands against it is raised as a `Refusal`."""
         begin = time.perf_counter()
-        request, inputs = read_request(body)
-        self.metrics.requests.labels(_method(inputs)).inc()
         with self._admission():
             try:
                 async with asyncio.timeout(self.limits.request_timeout):
+                    request, inputs = await self._read(body)
+                    self.metrics.requests.labels(_method(inputs)).inc()
                     reply = await self._answer(request, inputs, kind)
             except TimeoutError:
                 raise Refusal(
@@ -141,119 +138,87 @@ class Service:
             wait = max(1, math.ceil(ahead))
             raise Refusal(429, ErrorType.overloaded, "Model is overloaded", {"retry-after": str(wait)})
 
+    async def _read(self, body: bytes) -> tuple[PredictRequest, Inputs]:
+        read = partial(read_request, body, self.limits)
+        return read() if len(body) <= _SHORT_BODY else await self._on_a_thread(read)
+
     async def _answer(self, request: PredictRequest, inputs: Inputs, kind: str) -> Reply:
         most = self.limits.max_client_batch_size
         count = len(inputs.items)
-        if count > most and not self.limits.split:
-            raise Refusal(422, ErrorType.validation, f"batch size {count} > maximum allowed batch size {most}")
         try:
             how = self.classifier.wished(point=request.point, max_loss=request.max_loss)
         except BadConfig as error:
             raise Refusal(422, ErrorType.validation, str(error)) from error
-        reply = Reply(characters=inputs.characters, texts=count)
-        rows: list[Any] = []
+        asked = Asked(request, how, kind, inputs.batch, Reply(characters=inputs.characters, texts=count))
         if count <= most:
-            rows += await self._piece(request, inputs.items, how, kind, reply, first=0 if inputs.batch else None)
+            rows = await self._piece(asked, inputs.items, 0)
         else:
-            pieces = [
-                partial(self._piece, request, inputs.items[first : first + most], how, kind, reply, first=first)
-                for first in range(0, count, most)
-            ]
-            rows += await _in_turn(pieces)
-        reply.content = rows if inputs.batch else rows[0]
-        return reply
+            firsts = range(0, count, most)
+            rows = await _in_turn([partial(self._piece, asked, inputs.items[first : first + most], first) for first in firsts])
+        asked.reply.content = f"[{', '.join(rows)}]" if inputs.batch else rows[0]
+        return asked.reply
 
-    async def _piece(
-        self,
-        request: PredictRequest,
-        items: Sequence[Text | Refusal],
-        how: Operating,
-        kind: str,
-        reply: Reply,
-        *,
-        first: int | None,
-    ) -> list[Any]:
-        """Answers of some items; what is wrong with one stands in its place. `first` is the index of the first in its batch."""
+    async def _piece(self, asked: Asked, items: Sequence[Text | Refusal], first: int) -> list[str]:
+        """Rows of some items, in JSON; `first` is the index of the first in its request."""
+        request = asked.request
         side = request.truncation_direction.lower()
         cut = self.limits.auto_truncate if request.truncate is None else request.truncate
-        if kind == EXPLAIN and not self.classifier.cost.predictors:
+        if asked.kind == EXPLAIN and not self.classifier.cost.predictors:
             raise Refusal(424, ErrorType.backend, "the model removes nothing, so it has no account of which tokens mattered")
         begin = time.perf_counter()
-        if Inputs(list(items), batch=True).characters <= _SHORT:
-            read = self._encoded(items, side, cut, kind == EXPLAIN)
-        else:
-            loop = asyncio.get_running_loop()
-            read = await loop.run_in_executor(self._pool, self._encoded, items, side, cut, kind == EXPLAIN)
-        reply.tokenization += time.perf_counter() - begin
-        rows: list[Any] = [item if isinstance(item, Refusal) else None for item in read]
-        bad = [index for index, row in enumerate(rows) if row is not None]
-        if first is not None:
-            for index in bad:
-                rows[index] = rows[index] if isinstance(items[index], Refusal) else rows[index].at(first + index)
-        if bad and not (request.partial and first is not None):
-            raise rows[bad[0]]
-        parts = [each for each in read if not isinstance(each, Refusal)]
-        if parts:
-            if not first:  # others may have come to the line meanwhile; later pieces of a request stay, as it was begun
-                self.check_room(admitted=True)
-            texts = [item for item, each in zip(items, rows, strict=True) if each is None and not isinstance(item, Refusal)]
-            tokens = sum(len(part.ids) for text in parts for part in text)
-            done = await self._run(Task(texts, parts, how, kind), tokens)
-            reply.queue += done.queue_seconds
-            reply.inference += done.inference_seconds
-            answers = iter(done.result)
-            for index, row in enumerate(rows):
-                if row is None:
-                    rows[index] = self._row(next(answers), request, reply)
-        return [row.body() if isinstance(row, Refusal) else row for row in rows]
+        encode = partial(encoded, self._encoders[side], items, cut=cut, places=asked.kind == EXPLAIN)
+        read = encode() if characters(items) <= _SHORT else await self._on_a_thread(encode)
+        asked.reply.tokenization += time.perf_counter() - begin
+        bad = {at: asked.told(each, first + at) for at, each in enumerate(read) if isinstance(each, Refusal)}
+        texts = [each for each in read if not isinstance(each, Refusal)]
+        if texts and not first:  # others may have come to the line meanwhile; later pieces of a request stay, as it was begun
+            self.check_room(admitted=True)
+        good = iter(await self._rows(asked, texts) if texts else [])
+        return [bad[at] if at in bad else asked.told(next(good), first + at) for at in range(len(items))]
 
-    def _row(self, answer: Prediction | Explained, request: PredictRequest, reply: Reply) -> Any:
-        if isinstance(answer, Explained):
-            reply.predictions.append(answer.prediction)
-            return answer.account
-        reply.predictions.append(answer)
-        return scored(answer, raw=request.raw_scores)
-
-    async def _run(self, task: Task, tokens: int) -> Done:
+    async def _rows(self, asked: Asked, texts: list[Encoded]) -> list[str | Refusal]:
+        """One a text. Where the model fails, texts are run one by one, so that only the one to blame suffers; none is run
+        after it unless the answer may be partial."""
         try:
-            return await self.batcher(task, kind=task.kind, tokens=tokens)
+            return await self._run(asked, Task(texts, asked.how, asked.kind))
+        except Refusal as failure:
+            if len(texts) == 1:
+                return [failure]
+        rows: list[str | Refusal] = []
+        for text in texts:
+            rows += await self._rows(asked, [text])
+            if isinstance(rows[-1], Refusal) and not asked.request.partial:
+                break
+        return rows
+
+    async def _run(self, asked: Asked, task: Task) -> list[str | Refusal]:
+        try:
+            done = await self.batcher(task, kind=task.kind, tokens=task.tokens)
         except AdaplerError as error:
             raise Refusal(424, ErrorType.backend, str(error)) from error
         except (ArithmeticError, IndexError, MemoryError, RuntimeError, ValueError) as error:  # out of the model's own code
             raise Refusal(424, ErrorType.backend, f"the model could not run ({type(error).__name__})") from error
+        reply = asked.reply
+        reply.queue += done.queue_seconds
+        reply.inference += done.inference_seconds
+        if task.kind == EXPLAIN:  # accounts are long
+            reply.predictions += [each.prediction for each in done.result]
+            return await self._on_a_thread(partial(_in_json, [each.account for each in done.result]))
+        reply.predictions += done.result
+        return _in_json([scored(each, raw=asked.request.raw_scores) for each in done.result])
 
-    def _encoded(
-        self, items: Sequence[Text | Refusal], side: str, cut: bool, places: bool
-    ) -> list[list[EncodedText] | Refusal]:
-        """Token ids of the items, with their places in the text where asked, on a thread of the pool."""
-        encoder = self._encoders[side]
-        texts = [item for item in items if not isinstance(item, Refusal)]
-        try:
-            parts = iter(encoder.parts(texts, places=places))
-        except AdaplerError as error:
-            raise Refusal(422, ErrorType.tokenizer, "the tokenizer cannot read a text") from error
-        read: list[list[EncodedText] | Refusal] = []
-        for item in items:
-            if isinstance(item, Refusal):
-                read.append(item)
-                continue
-            text = next(parts)
-            if not cut and any(part.truncated for part in text):
-                most, given = encoder.max_length, encoder.count(item)
-                said = f"Input validation error: `inputs` must have less than {most} tokens. Given: {given}"
-                read.append(Refusal(422, ErrorType.validation, said))
-            else:
-                read.append(text)
-        return read
+    async def _on_a_thread(self, work: Callable[[], T]) -> T:
+        """Of the pool, so that others are answered meanwhile."""
+        return await asyncio.get_running_loop().run_in_executor(self._pool, work)
 
     def _compute(self, tasks: Sequence[Task]) -> list[list[Any]]:
         """On the model's thread: one list a task, all tasks in the same batches."""
-        self._since_tidy += sum(len(task.parts) for task in tasks)
+        self._since_tidy += sum(len(task.texts) for task in tasks)
         if tasks[0].kind == EXPLAIN:
-            return [list(explain(self.classifier, task.texts, task.parts, task.how)) for task in tasks]
-        parts = [text for task in tasks for text in task.parts]
-        answers = iter(self.classifier.answers(parts, [task.how for task in tasks for _ in task.parts]))
-        return [[next(answers) for _ in task.parts] for task in tasks]
+            return [explain(self.classifier, task.texts, task.how) for task in tasks]
+        parts = [text.parts for task in tasks for text in task.texts]
+        answers = iter(self.classifier.answers(parts, [task.how for task in tasks for _ in task.texts]))
+        return [[next(answers) for _ in task.texts] for task in tasks]
 
     def _seen(self, works: int, tokens: int) -> None:
         self.metrics.batch_size.observe(works)
@@ -276,12 +241,23 @@ class Service:
             metrics.answered(prediction)
 
 
-async def _in_turn(pieces: Sequence[Callable[[], Coroutine[Any, Any, list[Any]]]]) -> list[Any]:
+def _in_json(contents: Sequence[object]) -> list[str | Refusal]:
+    """Each in JSON, or what stands against it."""
+    rows: list[str | Refusal] = []
+    for content in contents:
+        try:
+            rows.append(written(content))
+        except Refusal as refusal:
+            rows.append(refusal)
+    return rows
+
+
+async def _in_turn(pieces: Sequence[Callable[[], Coroutine[Any, Any, list[str]]]]) -> list[str]:
     """The rows of all pieces, a few under way at a time; the first that fails ends the others."""
-    rows: list[Any] = []
+    rows: list[str] = []
     try:
         async with asyncio.TaskGroup() as group:
-            under_way: deque[asyncio.Task[list[Any]]] = deque()
+            under_way: deque[asyncio.Task[list[str]]] = deque()
             for piece in pieces:
                 if len(under_way) == _AHEAD:
                     rows += await under_way.popleft()
@@ -295,7 +271,3 @@ async def _in_turn(pieces: Sequence[Callable[[], Coroutine[Any, Any, list[Any]]]
 
 def _method(inputs: Inputs) -> str:
     return "batch" if inputs.batch else "single"
-
-
-def _milliseconds(seconds: float) -> str:
-    return str(int(1000 * seconds))
