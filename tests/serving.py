@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import http.client
 import json
 import socket
@@ -78,6 +79,7 @@ def serving(
     limits = limits or Limits()
     service = Service(classifier, limits)
     server = make_server(create_app(service, name="tiny", key=key, log_texts=log_texts), limits, 5)
+    gc.freeze()  # to look through all that tests have loaded takes up to a second, which a server here may not have
     with listen("127.0.0.1", 0) as bound:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, daemon=True)
         thread.start()
@@ -88,6 +90,7 @@ def serving(
             server.should_exit = True
             thread.join(SECONDS)
             service.close(SECONDS)
+            gc.unfreeze()
         assert not thread.is_alive()
 
 
