@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 import signal
@@ -110,6 +111,8 @@ def serve(
     service = Service(classifier, limits)
     app = create_app(service, name=name, key=key, log_texts=log_texts)
     server = make_server(app, limits, grace)
+    gc.collect()
+    gc.freeze()  # what is there now stays; to look through all of it at every collection would hold everybody up
     host, port = bound.getsockname()[:2]
     threads = classifier.runtime.threads
     told("serving", {"model": name, "host": host, "port": port, "threads": threads, "runtime": classifier.runtime.name})
