@@ -1,12 +1,14 @@
-"""Freed memory goes back."""
+"""Freed memory goes back, and what is kept is little."""
 
 from __future__ import annotations
 
 import ctypes
+import os
 import subprocess
 import sys
 
 import pytest
+import torch
 
 from adapler import memory
 
@@ -25,36 +27,47 @@ give_back()
 print(before, resident())
 """
 
-LARGE = """
+KERNELS = """
 import os, sys
-import numpy as np
-from adapler.memory import large_ones_apart
+from adapler.memory import keep_few_kernels
+if sys.argv[1] == "few":
+    keep_few_kernels()
+import torch
 def resident():
     return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-if sys.argv[1] == "apart":
-    large_ones_apart()
-np.ones(16 << 20, np.uint8)  # freed at once: from here on glibc, left to itself, keeps pieces of this size in its heap
+block = torch.ones(1000, 64)
+torch.nn.functional.gelu(block[:1])
 before = resident()
-pieces = [np.ones((8 << 20) + number, np.uint8) for number in range(40)]
-last = np.ones(300 << 10, np.uint8)  # lies above them: the heap cannot shrink past it
-pieces.clear()
+for rows in range(2, 900):
+    torch.nn.functional.gelu(block[:rows])
 print(resident() - before)
 """
 
 
-@pytest.mark.skipif(memory._glibc() is None, reason="needs glibc")
-def test_large_pieces_go_back_at_once_and_would_not_by_themselves() -> None:
-    kept = [
-        int(subprocess.run([sys.executable, "-c", LARGE, how], capture_output=True, text=True, check=True).stdout)
-        for how in ("apart", "as they are")
-    ]
-    assert kept[0] < 20_000_000 and kept[1] > 200_000_000
+def left_by(code: str, *arguments: str, **environment: str) -> list[int]:
+    """The numbers a process of its own prints."""
+    there = {name: value for name, value in os.environ.items() if name != memory._KERNELS} | environment
+    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True, env=there)
+    return [int(number) for number in done.stdout.split()]
+
+
+@pytest.mark.skipif(
+    not torch.backends.mkldnn.is_available() or not sys.platform.startswith("linux"), reason="needs oneDNN and /proc"
+)
+def test_kernels_of_ever_new_shapes_are_not_kept_and_would_be_by_themselves() -> None:
+    (few,), (all_of_them,) = left_by(KERNELS, "few"), left_by(KERNELS, "as they are")
+    assert few < all_of_them / 3
+
+
+def test_a_number_of_kernels_set_by_the_user_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(memory._KERNELS, "5")
+    memory.keep_few_kernels()
+    assert os.environ[memory._KERNELS] == "5"
 
 
 @pytest.mark.skipif(memory._glibc() is None, reason="needs glibc")
 def test_a_heap_full_of_holes_shrinks() -> None:
-    done = subprocess.run([sys.executable, "-c", HOLES], capture_output=True, text=True, check=True)
-    before, after = map(int, done.stdout.split())
+    before, after = left_by(HOLES)
     assert after < before - 50_000_000
 
 
@@ -65,5 +78,4 @@ def test_another_c_library_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(ctypes, "CDLL", missing)
     memory._glibc.cache_clear()
     memory.give_back()
-    memory.large_ones_apart()
     memory._glibc.cache_clear()

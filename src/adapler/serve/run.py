@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from adapler.errors import BadConfig, MissingExtra
-from adapler.memory import large_ones_apart
+from adapler.memory import keep_few_kernels
 from adapler.serve.limits import Limits, usable_cores
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def check_extra() -> None:
 
 def fit_threads(asked: int | None) -> int:
     """Set how many threads the model uses, before anything that computes is imported: as asked, else as many as this process
-    has cores, by its quota too."""
+    has cores, by its quota too. What else libraries read before they start is set here as well."""
     given = os.environ.get("OMP_NUM_THREADS", "")
     most = usable_cores()
     count = asked or (min(int(given), most) if given.isdecimal() and int(given) else most)
@@ -51,6 +51,7 @@ def fit_threads(asked: int | None) -> int:
         os.environ[name] = str(count)
     # One text's token ids are made where they are asked for: to hand them to another thread takes longer under load.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    keep_few_kernels()
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(count)
     return count
@@ -106,7 +107,6 @@ def serve(
 
     to_standard_error(texts=log_texts)
     sys.setswitchinterval(_SWITCH)
-    large_ones_apart()
     apart(lambda: classifier("warm up"))
     service = Service(classifier, limits)
     app = create_app(service, name=name, key=key, log_texts=log_texts)
