@@ -2,7 +2,7 @@
 
     python -m benchmarks.train_runs --data PATH/TO/sst2 --seed 0 --work runs/bench
 
-The full-length model is fine-tuned on the same examples with as many epochs as phases 1 and 3 together, at two learning
+The full-length model is fine-tuned on the same examples with as many epochs as all phases together, at two learning
 rates; dev chooses. The reduced model is the one dev chose during training. Both then see test once.
 """
 
@@ -90,15 +90,14 @@ def main(
 
 def _full(config: TrainConfig, folder: Path, console: Console) -> dict[str, Any]:
     """The better of two full-length fine-tunings by dev score; computed once per task, seed and settings."""
-    epochs = config.finetune.epochs + config.reduce.epochs
-    asked = {"epochs": epochs, "n_train": config.data.train_limit, "seed": config.run.seed}
+    asked = {"epochs": config.epochs, "n_train": config.data.train_limit, "seed": config.run.seed}
     file = folder / "full.json"
     if file.exists():
         found: dict[str, Any] = json.loads(file.read_text())
         if all(found.get(key) == value for key, value in asked.items()):
             return found
     lines = Silent(console)
-    prepared, dev, lr = best_full_length(config, folder, epochs=epochs, rates=FULL_RATES, progress=lines)
+    prepared, dev, lr = best_full_length(config, folder, epochs=config.epochs, rates=FULL_RATES, progress=lines)
     test = prepared.dataset.test
     if test is None or prepared.test is None:
         raise SystemExit("the data has no test split")

@@ -77,6 +77,9 @@ class ReduceSettings(Settings):
         "saliency", description="What the predictors learn: gradient times input, or attention received, both of phase 1."
     )
     start: Literal["finetuned", "pretrained"] = Field("finetuned", description="Weights phase 3 starts from.")
+    settle_epochs: int = Field(
+        0, ge=0, le=1000, description="Passes after those, in which tokens really leave and the network alone learns."
+    )
 
 
 class PowerSettings(Settings):
@@ -156,6 +159,11 @@ class TrainConfig(Settings):
     trbert: TrBertSettings = TrBertSettings()
     steer: SteerSettings = SteerSettings()
     run: RunSettings = RunSettings()
+
+    @property
+    def epochs(self) -> int:
+        """Passes over the data in all phases of AdapLeR, which a full-length model to compare it with may have as well."""
+        return self.finetune.epochs + self.reduce.epochs + self.reduce.settle_epochs
 
 
 def build_config(*layers: Mapping[str, Any]) -> TrainConfig:

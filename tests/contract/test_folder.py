@@ -515,7 +515,7 @@ def not_a_number(folder: Path, name: str, draw: random.Random, shop: Workshop) -
 @kind("threshold out of range", (PREDICTORS,))
 def threshold_out_of_range(folder: Path, name: str, draw: random.Random, shop: Workshop) -> None:
     tensors = load_file(folder / name)
-    wrong = (0.0, -0.5, 1.001, 1e9, float("nan"), -float("inf"))
+    wrong = (0.0, -0.5, 4.001, 1e9, float("nan"), -float("inf"))
     tensors["eta"][draw.randrange(len(tensors["eta"]))] = draw.choice(wrong)
     save_file(tensors, folder / name)
 

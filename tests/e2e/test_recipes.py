@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from adapler.classifier import Classifier
 from adapler.config import build_config
@@ -24,6 +25,9 @@ OWN: dict[str, dict[str, Any]] = {
     "power": {"power": {"epochs": 3, "lr": 1e-3, "retention_lr": 3e-2, "penalty": 3e-3}},
     "trbert": {"trbert": {"policy_epochs": 4, "joint_epochs": 2, "lr": 1e-3, "policy_lr": 1e-2, "alpha": 2.0, "copies": 4}},
 }
+
+
+SETTLES: dict[str, Any] = {"reduce": {"epochs": 3, "settle_epochs": 2, "lr": 1e-3, "predictor_lr": 1e-2}}
 
 
 class StopsAfter(Silent):
@@ -71,10 +75,40 @@ def test_a_method_comes_to_the_speed_that_is_asked_for(method: str, tmp_path: Pa
     assert 1.7 < report["splits"]["dev"]["flops_speedup"] < 2.4 and report["splits"]["dev"]["loss_points"] <= 3.0
 
 
-@pytest.mark.parametrize("method", OWN)
+def test_a_network_settles_under_the_reduction_that_was_learnt(tmp_path: Path) -> None:
+    settings = {**planted_settings(tmp_path), **SETTLES, "steer": {"target_speedup": 4.0, "distill": 0.5, "hint": 0.5}}
+    report = train(build_config(settings), tmp_path / "run", Silent())
+    rows = {phase: [row for row in report["history"] if row["phase"] == phase] for phase in ("reduce", "settle")}
+    assert [len(some) for some in rows.values()] == [3, 2]
+    before = kept(tmp_path / "run" / "work" / "best.safetensors")
+    after = kept(tmp_path / "run" / "work" / "settled.safetensors")
+    assert all(before[name].equal(after[name]) for name in before if name.startswith("reducer.predictors."))
+    assert not before["model.classifier.weight"].equal(after["model.classifier.weight"])
+    scales = after["reducer.eta"] / before["reducer.eta"]
+    assert scales.allclose(scales[0].expand_as(scales)) and 3.5 < rows["settle"][0]["flops_speedup"] < 4.7
+    test = report["splits"]["test"]
+    assert test["loss_points"] <= 3.0 and test["flops_speedup"] > 3.0, report["history"]
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "of settling, after reduction" in page and "steepness of soft removal" in page
+
+
+def test_without_a_target_a_network_settles_where_it_is(tmp_path: Path) -> None:
+    settings = {**planted_settings(tmp_path), **SETTLES}
+    train(build_config(settings), tmp_path / "run", Silent())
+    work = tmp_path / "run" / "work"
+    assert kept(work / "best.safetensors")["reducer.eta"].equal(kept(work / "settled.safetensors")["reducer.eta"])
+
+
+def kept(file: Path) -> dict[str, torch.Tensor]:
+    """What a phase kept."""
+    return load_file(file)
+
+
+@pytest.mark.parametrize("method", [*OWN, "adapler"])
 def test_a_stopped_run_ends_in_the_same_weights(method: str, tmp_path: Path) -> None:
     torch.set_num_threads(1)
-    settings = {**planted_settings(tmp_path), "method": method, **OWN[method]}
+    own = OWN.get(method, SETTLES)
+    settings = {**planted_settings(tmp_path), "method": method, **own}
     settings["data"]["source"] = str(write_planted_data(tmp_path / "few", train=96, dev=30, test=0))
     (tmp_path / "few" / "test.jsonl").unlink()
     settings["finetune"]["epochs"] = 2
@@ -82,7 +116,7 @@ def test_a_stopped_run_ends_in_the_same_weights(method: str, tmp_path: Path) -> 
     settings["steer"] = {"target_speedup": 1.5, "distill": 0.3, "hint": 0.5}
     config = build_config(settings)
     train(config, tmp_path / "whole", Silent())
-    phases = [6, *(3 * epochs for key, epochs in OWN[method][method].items() if key.endswith("epochs"))]
+    phases = [6, *(3 * epochs for group in own.values() for key, epochs in group.items() if key.endswith("epochs"))]
     if method == "power":
         phases.append(phases[-1])
     before = 0

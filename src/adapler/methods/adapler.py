@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from adapler.backbones.base import Backbone
 from adapler.methods.base import Judge
-from adapler.methods.settings import ETA_RANGE, AdapLeRSettings
+from adapler.methods.settings import SCALED_ETA, AdapLeRSettings
 from adapler.tokens import LOG_WEIGHT_FLOOR, Decision, Tokens
 
 
@@ -89,7 +89,7 @@ class AdapLeR(Judge):
         return Decision(score=score, threshold=threshold, keep=(score >= threshold) | tokens.protected)
 
     def scale_range(self) -> tuple[float, float]:
-        low, high = ETA_RANGE
+        low, high = SCALED_ETA
         return low / float(self.eta.detach().min()), high / float(self.eta.detach().max())
 
     @torch.no_grad()

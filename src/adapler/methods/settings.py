@@ -12,6 +12,8 @@ from adapler.registry import Registry
 
 ETA_RANGE = (0.01, 1.0)
 """Thresholds are kept in this range while they train."""
+SCALED_ETA = (0.01, 4.0)
+"""And in this one by the scale that is chosen for a trained model. Above 1 a token of average share leaves."""
 
 SETTINGS = Registry(
     "method",
@@ -57,7 +59,7 @@ class AdapLeRSettings(MethodSettings):
         return shapes
 
     def tensor_ranges(self) -> dict[str, tuple[float, float]]:
-        return {"eta": ETA_RANGE}
+        return {"eta": SCALED_ETA}
 
 
 class PowerSettings(MethodSettings):

@@ -147,14 +147,16 @@ def _tokens_chart(name: str, split: Mapping[str, Any]) -> Chart:
 
 def _kept(report: dict[str, Any]) -> str:
     """Which epoch the model is, and whether it does what was asked."""
-    epochs = sum(row["phase"] == report["history"][-1]["phase"] for row in report["history"])
     if report["kept_epoch"] is None:
         return ""
+    last = report["history"][-1]["phase"]
+    epochs = sum(row["phase"] == last for row in report["history"])
+    doing = "settling, after reduction" if last == "settle" else "reduction"
     scale = report.get("kept_scale", 1.0)
     scaled = "" if scale == 1 else f"; its thresholds (eta) were then multiplied by {scale:.3g}, chosen on dev"
     margin = "within" if report["within_margin"] else "not within"
     return (
-        f"The model is that of epoch {report['kept_epoch'] + 1} of {epochs} of reduction, marked in the charts{scaled}. "
+        f"The model is that of epoch {report['kept_epoch'] + 1} of {epochs} of {doing}, marked in the charts{scaled}. "
         f"Its dev score is {margin} the allowed loss of {report['config']['steer']['max_loss']:g} points."
     )
 
@@ -176,21 +178,27 @@ def _progress_charts(report: dict[str, Any], reducing: Sequence[dict[str, Any]])
         _reducing_chart(report, reducing, "dev flops_speedup", "flops_speedup"),
         Chart("label loss", line_chart(_in_words("label loss", losses), loss_lines, both, "epoch", marks=marks)),
         *(
-            _reducing_chart(report, reducing, title, key, words)
+            _reducing_chart(report, rows, title, key, words)
             for title, key, words in _LOSSES
-            if any(key in row for row in reducing)
+            if (rows := _telling(report, reducing, key))
         ),
     ]
 
 
+def _telling(report: dict[str, Any], reducing: Sequence[dict[str, Any]], key: str) -> Sequence[dict[str, Any]]:
+    """The epochs that tell a value: of the last phase, or, where that holds it still, of the one before."""
+    return reducing if any(key in row for row in reducing) else [row for row in report["history"] if key in row]
+
+
 def _threshold_charts(report: dict[str, Any], reducing: Sequence[dict[str, Any]]) -> list[Chart]:
-    if not any("eta" in row for row in reducing):  # of another method, or without an epoch
+    rows = _telling(report, reducing, "eta")
+    if not rows:  # of another method, or without an epoch
         return []
     return [
-        _layers_chart(report, reducing, "eta", 1, "threshold of each layer, in equal shares"),
-        _layers_chart(report, reducing, "theta", 2, "of each layer but the first"),
-        _reducing_chart(report, reducing, "lambda", "lambda", "steepness of soft removal; logarithmic", log=True),
-        _reducing_chart(report, reducing, "phi", "phi", "weight of the length loss; below 0 while steering back"),
+        _layers_chart(report, rows, "eta", 1, "threshold of each layer, in equal shares"),
+        _layers_chart(report, rows, "theta", 2, "of each layer but the first"),
+        _reducing_chart(report, rows, "lambda", "lambda", "steepness of soft removal; logarithmic", log=True),
+        _reducing_chart(report, rows, "phi", "phi", "weight of the length loss; below 0 while steering back"),
     ]
 
 
@@ -199,7 +207,8 @@ def _reducing_chart(
 ) -> Chart:
     """One value over the epochs of reduction."""
     points = [(float(row["epoch"]), row[key]) for row in rows if row.get(key) is not None]
-    drawing = line_chart(_in_words(title, points), [Series(points)], _epochs(rows), "epoch", log=log, marks=_kept_mark(report))
+    marks = _kept_mark(report, rows)
+    drawing = line_chart(_in_words(title, points), [Series(points)], _epochs(rows), "epoch", log=log, marks=marks)
     return Chart(title, drawing, words)
 
 
@@ -216,15 +225,18 @@ def _layers_chart(report: dict[str, Any], rows: Sequence[dict[str, Any]], key: s
     ]
     ends = ", ".join(f"layer {line.name} {line.points[-1][1]:.3g}" for line in lines)
     label = f"{key} over {len(rows)} epochs; at the end: {ends}." if ends else f"{key}: none."
-    return Chart(key, line_chart(label, lines, _epochs(rows), "epoch", marks=_kept_mark(report)), f"{words}; numbers: layers")
+    drawing = line_chart(label, lines, _epochs(rows), "epoch", marks=_kept_mark(report, rows))
+    return Chart(key, drawing, f"{words}; numbers: layers")
 
 
 def _epochs(rows: Sequence[dict[str, Any]]) -> list[Tick]:
     return [(float(row["epoch"]), str(row["epoch"] + 1)) for row in rows]
 
 
-def _kept_mark(report: dict[str, Any]) -> list[Mark]:
-    return [] if report["kept_epoch"] is None else [Mark(float(report["kept_epoch"]), "kept")]
+def _kept_mark(report: dict[str, Any], rows: Sequence[dict[str, Any]]) -> list[Mark]:
+    """At the epoch that is the model, where it is one of these."""
+    among = bool(rows) and rows[-1]["phase"] == report["history"][-1]["phase"]
+    return [Mark(float(report["kept_epoch"]), "kept")] if among and report["kept_epoch"] is not None else []
 
 
 def _in_words(title: str, points: Sequence[tuple[float, float]]) -> str:

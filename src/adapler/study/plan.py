@@ -28,7 +28,7 @@ class Plan(Settings):
     model: str = Field("minilm", description="Backbone of every method but `distilled`.")
     distilled: str | None = Field(None, description="The half-depth encoder of the `distilled` method.")
     full_epochs: int | None = Field(
-        None, ge=1, description="Epochs of `full` and `distilled`; by default those of AdapLeR's phases 1 and 3 together."
+        None, ge=1, description="Epochs of `full` and `distilled`; by default those of AdapLeR's phases together."
     )
     full_rates: tuple[float, ...] = Field((5e-5, 1e-4), min_length=1, description="Learning rates of both; dev chooses.")
     max_loss: float = Field(1.0, ge=0, description="Points of dev score a method may lose against `full`.")
@@ -54,8 +54,8 @@ class Cell:
 
     @property
     def full_epochs(self) -> int:
-        """Epochs that a model at full length gets to be held against this run: those of phases 1 and 3 together."""
-        return self.config.finetune.epochs + self.config.reduce.epochs
+        """Epochs that a model at full length gets to be held against this run: those of phase 1 and of reduction together."""
+        return self.config.epochs
 
     @property
     def name(self) -> str:

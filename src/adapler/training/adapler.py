@@ -9,10 +9,12 @@ from adapler.methods.adapler import AdapLeR
 from adapler.training.finetune import Finetune
 from adapler.training.recipes import Recipe, updates
 from adapler.training.reduce import Reduce
-from adapler.training.reducing import Given
+from adapler.training.reducing import Given, Reducing
 from adapler.training.saliency import PART_TEXTS, extract
+from adapler.training.settle import Settle
 from adapler.training.setup import load_backbone
 from adapler.training.snapshot import Snapshot
+from adapler.training.steering import scale_for
 from adapler.training.teacher import teach
 
 _PART_STEPS = 3 * PART_TEXTS // 64
@@ -20,15 +22,16 @@ _PART_STEPS = 3 * PART_TEXTS // 64
 
 
 class AdapLeRRecipe(Recipe):
-    """Phases 2 and 3 of the paper."""
+    """Phases 2 and 3 of the paper; then, if asked, the network settles."""
 
-    phases = (Reduce.name,)
+    phases = (Reduce.name, Settle.name)
 
     def steps(self, config: TrainConfig, examples: int) -> int:
         parts = -(-examples // PART_TEXTS)
-        return parts * _PART_STEPS + updates(config, examples, config.reduce.epochs, config.reduce.batch_size)
+        epochs = config.reduce.epochs + config.reduce.settle_epochs
+        return parts * _PART_STEPS + updates(config, examples, epochs, config.reduce.batch_size)
 
-    def run(self, given: Given, finetune: Finetune, snapshot: Snapshot | None) -> Reduce:
+    def run(self, given: Given, finetune: Finetune, snapshot: Snapshot | None) -> Reducing:
         config, prepared, session = given.config, given.prepared, given.session
         backbone, processes, device = prepared.backbone, session.processes, str(prepared.backbone.model.device)
 
@@ -58,5 +61,14 @@ class AdapLeRRecipe(Recipe):
         reducer = AdapLeR.for_backbone(backbone).to(device)
         processes.part_ways()
         reduce = Reduce(given, reducer, max(finetune.scores), saliencies, teacher)
-        session.run(reduce, snapshot)
-        return reduce
+        if not config.reduce.settle_epochs:
+            session.run(reduce, snapshot)
+            return reduce
+        if not self.passed(reduce.name, snapshot):
+            session.run(reduce, snapshot)
+            reduce.load_best()
+            if config.steer.target_speedup is not None:
+                reducer.rescale(scale_for(prepared, reducer, config.steer.target_speedup))
+        settle = Settle(given, reducer, max(finetune.scores), teacher)
+        session.run(settle, snapshot)
+        return settle

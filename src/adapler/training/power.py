@@ -7,12 +7,11 @@ from typing import Any
 import torch
 
 from adapler.config import TrainConfig
-from adapler.engine import encode, pack
-from adapler.methods.losses import label_loss
 from adapler.methods.power import Power
 from adapler.methods.settings import PowerSettings
 from adapler.training import optim
-from adapler.training.finetune import Finetune, autocast
+from adapler.training.finetune import Finetune
+from adapler.training.labelled import Labelled
 from adapler.training.recipes import Recipe, updates
 from adapler.training.reducing import Given, Reducing
 from adapler.training.snapshot import Snapshot
@@ -50,51 +49,26 @@ class PowerRecipe(Recipe):
         return retrain
 
 
-class _PowerPhase(Reducing):
-    """A phase of label loss, in which a teacher may have a share."""
+class _PowerPhase(Labelled):
+    """A phase with PoWER-BERT's settings."""
 
     reducer: Power
-    teacher: Teacher | None = None
 
-    def __init__(self, given: Given, reducer: Power, best_finetuned: float) -> None:
+    def __init__(self, given: Given, reducer: Power, best_finetuned: float, teacher: Teacher | None = None) -> None:
         self.settings = given.config.power
         super().__init__(
             given,
             reducer,
             best_finetuned,
+            teacher,
             epochs=self.settings.epochs,
             batch_size=self.settings.batch_size,
             warmup=self.settings.warmup,
         )
-        self.parameters = dict(self.model.named_parameters())
         self.optimizers = {"optimizer": optim.weight_optimizer(self.parameters, self.settings.lr, weight_decay=0.0, eps=1e-8)}
-        self.sums = [0.0, 0.0]
-
-    def gradients(self, batches: list[list[int]], soft: float | None) -> float:
-        """Add the label loss' gradients of an update; returns the loss."""
-        self.model.train()
-        backbone, device = self.prepared.backbone, self.model.device
-        count, loss = sum(map(len, batches)), 0.0
-        for batch in filter(None, map(self.session.processes.own, batches)):
-            with autocast(device, self.run_settings.precision):
-                tokens, _ = pack(backbone, [self.prepared.train[index] for index in batch], device)
-                logits, trace = encode(backbone, tokens, self.reducer, soft=soft)
-                part = label_loss(logits.float(), self.labels[batch], self.class_weights)
-                if self.teacher is not None:
-                    part = self.teacher.share_of(part, batch, logits.float(), trace, self.given.config.steer)
-                part = part * (len(batch) / count)
-            part.backward()
-            loss += float(part.detach())
-        return loss
-
-    def observe(self, loss: float) -> None:
-        """For the history."""
-        self.sums = [self.sums[0] + loss, self.sums[1] + 1]
 
     def figures(self, epoch: int) -> dict[str, Any]:
-        mean = self.sums[0] / max(self.sums[1], 1)
-        self.sums = [0.0, 0.0]
-        return {"label_loss": mean, "retained": [int(count) for count in self.reducer.lengths()]}
+        return {**super().figures(epoch), "retained": [int(count) for count in self.reducer.lengths()]}
 
 
 class Search(_PowerPhase):
@@ -129,15 +103,8 @@ class Retrain(_PowerPhase):
 
     name = "retrain"
 
-    def __init__(self, given: Given, reducer: Power, best_finetuned: float, teacher: Teacher | None) -> None:
-        super().__init__(given, reducer, best_finetuned)
-        self.teacher = teacher
-
     def step(self, batches: list[list[int]], epoch: int) -> float:
-        loss = self.session.exchange(list(self.parameters.values()), self.gradients(batches, None))
-        self.update(self.parameters.values())
-        self.observe(loss)
-        return loss
+        return self.learn(batches)
 
 
 def retention_rate(total: int) -> float:

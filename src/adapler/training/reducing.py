@@ -48,6 +48,7 @@ class Reducing(Phase):
 
     keeps = True
     """Whether the run's model comes out of this phase; one that only prepares keeps no epoch."""
+    kept_in = "best.safetensors"
 
     def __init__(
         self, given: Given, reducer: Reducer, best_finetuned: float, *, epochs: int, batch_size: int, warmup: float
@@ -72,7 +73,7 @@ class Reducing(Phase):
     @property
     def best_file(self) -> Path:
         """Weights of the epoch that is kept so far."""
-        return self.given.work / "best.safetensors"
+        return self.given.work / self.kept_in
 
     def steps(self, epoch: int) -> list[list[list[int]]]:
         order = epoch_batches(self.lengths, self.batch_size, self.run_settings.seed + _SEED_OFFSET, epoch)

@@ -1,0 +1,67 @@
+"""A phase in which the network learns from its labels, and from a teacher where there is one, while tokens leave."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from adapler.engine import encode, pack
+from adapler.methods.base import Reducer
+from adapler.methods.losses import label_loss
+from adapler.training.finetune import autocast
+from adapler.training.reducing import Given, Reducing
+from adapler.training.teacher import Teacher
+
+
+class Labelled(Reducing):
+    """Base of such phases. A subclass sets `optimizers` and says what a step is."""
+
+    def __init__(
+        self,
+        given: Given,
+        reducer: Reducer,
+        best_finetuned: float,
+        teacher: Teacher | None = None,
+        *,
+        epochs: int,
+        batch_size: int,
+        warmup: float,
+    ) -> None:
+        super().__init__(given, reducer, best_finetuned, epochs=epochs, batch_size=batch_size, warmup=warmup)
+        self.teacher = teacher
+        self.parameters: dict[str, torch.nn.Parameter] = dict(self.model.named_parameters())
+        self.sums = [0.0, 0.0]
+
+    def gradients(self, batches: list[list[int]], soft: float | None) -> float:
+        """Add the loss' gradients of an update; returns the loss. `soft` None: tokens really leave."""
+        self.model.train()
+        backbone, device = self.prepared.backbone, self.model.device
+        count, loss = sum(map(len, batches)), 0.0
+        for batch in filter(None, map(self.session.processes.own, batches)):
+            with autocast(device, self.run_settings.precision):
+                tokens, _ = pack(backbone, [self.prepared.train[index] for index in batch], device)
+                logits, trace = encode(backbone, tokens, self.reducer, soft=soft)
+                part = label_loss(logits.float(), self.labels[batch], self.class_weights)
+                if self.teacher is not None:
+                    part = self.teacher.share_of(part, batch, logits.float(), trace, self.given.config.steer)
+                part = part * (len(batch) / count)
+            part.backward()
+            loss += float(part.detach())
+        return loss
+
+    def learn(self, batches: list[list[int]]) -> float:
+        """One update of the network with tokens really leaving; returns the loss."""
+        loss = self.session.exchange(list(self.parameters.values()), self.gradients(batches, None))
+        self.update(self.parameters.values())
+        self.observe(loss)
+        return loss
+
+    def observe(self, loss: float) -> None:
+        """For the history."""
+        self.sums = [self.sums[0] + loss, self.sums[1] + 1]
+
+    def figures(self, epoch: int) -> dict[str, Any]:
+        mean = self.sums[0] / max(self.sums[1], 1)
+        self.sums = [0.0, 0.0]
+        return {"label_loss": mean}

@@ -1,0 +1,39 @@
+"""After phase 3: the network gets used to the tokens that are left.
+
+Soft removal only comes near to real removal, and until its last update `eta` moves. Here predictors and thresholds hold still,
+tokens really leave, and the network alone goes on learning. A pass costs as much less as the model is faster.
+"""
+
+from __future__ import annotations
+
+from adapler.methods.adapler import AdapLeR
+from adapler.training import optim
+from adapler.training.labelled import Labelled
+from adapler.training.reducing import Given
+from adapler.training.teacher import Teacher
+
+
+class Settle(Labelled):
+    """Label loss under the reduction that was learnt; keeps the best epoch by the same rule."""
+
+    name = "settle"
+    kept_in = "settled.safetensors"
+    reducer: AdapLeR
+
+    def __init__(self, given: Given, reducer: AdapLeR, best_finetuned: float, teacher: Teacher | None) -> None:
+        settings = given.config.reduce
+        super().__init__(
+            given,
+            reducer,
+            best_finetuned,
+            teacher,
+            epochs=settings.settle_epochs,
+            batch_size=settings.batch_size,
+            warmup=settings.warmup,
+        )
+        self.optimizers = {
+            "optimizer": optim.weight_optimizer(self.parameters, settings.lr, weight_decay=settings.weight_decay)
+        }
+
+    def step(self, batches: list[list[int]], epoch: int) -> float:
+        return self.learn(batches)
