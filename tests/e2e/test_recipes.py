@@ -101,7 +101,8 @@ def test_without_a_target_a_network_settles_where_it_is(tmp_path: Path) -> None:
 
 def kept(file: Path) -> dict[str, torch.Tensor]:
     """What a phase kept."""
-    return load_file(file)
+    tensors: dict[str, torch.Tensor] = load_file(file)
+    return tensors
 
 
 @pytest.mark.parametrize("method", [*OWN, "adapler"])
