@@ -59,6 +59,11 @@ def test_kernels_of_ever_new_shapes_are_not_kept_and_would_be_by_themselves() ->
     assert few < all_of_them / 3
 
 
+def test_a_server_keeps_few() -> None:
+    code = "import os; from adapler.serve.run import fit_threads; fit_threads(1); print(os.environ['" + memory._KERNELS + "'])"
+    assert left_by(code) == [64]
+
+
 def test_a_number_of_kernels_set_by_the_user_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(memory._KERNELS, "5")
     memory.keep_few_kernels()
