@@ -53,11 +53,6 @@ class Cell:
     config: TrainConfig
 
     @property
-    def full_epochs(self) -> int:
-        """Epochs that a model at full length gets to be held against this run: those of phase 1 and of reduction together."""
-        return self.config.epochs
-
-    @property
     def name(self) -> str:
         """Of its folder."""
         knob = "".join(f"-{key.split('.')[-1]}-{value:g}" for key, value in self.knob.items())

@@ -85,7 +85,7 @@ def run_cell(plan: Plan, cell: Cell, out: Path, progress: Progress) -> None:
         return
     folder = cell_folder(out, cell)
     if cell.method in STATIC:
-        epochs = plan.full_epochs or cell.full_epochs
+        epochs = plan.full_epochs or cell.config.epochs
         prepared, dev, rate = best_full_length(cell.config, folder, epochs=epochs, rates=plan.full_rates, progress=progress)
         model = folder / "model"
         checkpoint.save(model, prepared.backbone, prepared.tokenizer, None, prepared.max_length, overwrite=True)

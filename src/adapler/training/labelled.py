@@ -10,7 +10,7 @@ from adapler.engine import encode, pack
 from adapler.methods.base import Reducer
 from adapler.methods.losses import label_loss
 from adapler.training.finetune import autocast
-from adapler.training.reducing import Given, Reducing
+from adapler.training.reducing import Given, MethodPasses, Reducing
 from adapler.training.teacher import Teacher
 
 
@@ -22,13 +22,12 @@ class Labelled(Reducing):
         given: Given,
         reducer: Reducer,
         best_finetuned: float,
+        settings: MethodPasses,
         teacher: Teacher | None = None,
         *,
         epochs: int,
-        batch_size: int,
-        warmup: float,
     ) -> None:
-        super().__init__(given, reducer, best_finetuned, epochs=epochs, batch_size=batch_size, warmup=warmup)
+        super().__init__(given, reducer, best_finetuned, settings, epochs=epochs)
         self.teacher = teacher
         self.parameters: dict[str, torch.nn.Parameter] = dict(self.model.named_parameters())
         self.sums = [0.0, 0.0]

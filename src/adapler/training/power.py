@@ -56,15 +56,7 @@ class _PowerPhase(Labelled):
 
     def __init__(self, given: Given, reducer: Power, best_finetuned: float, teacher: Teacher | None = None) -> None:
         self.settings = given.config.power
-        super().__init__(
-            given,
-            reducer,
-            best_finetuned,
-            teacher,
-            epochs=self.settings.epochs,
-            batch_size=self.settings.batch_size,
-            warmup=self.settings.warmup,
-        )
+        super().__init__(given, reducer, best_finetuned, self.settings, teacher, epochs=self.settings.epochs)
         self.optimizers = {"optimizer": optim.weight_optimizer(self.parameters, self.settings.lr, weight_decay=0.0, eps=1e-8)}
 
     def figures(self, epoch: int) -> dict[str, Any]:

@@ -54,14 +54,7 @@ class Reduce(Reducing):
     ) -> None:
         """`teacher`: the phase-1 model's answers, if it is to be followed."""
         settings = given.config.reduce
-        super().__init__(
-            given,
-            reducer,
-            best_finetuned,
-            epochs=settings.epochs,
-            batch_size=settings.batch_size,
-            warmup=settings.warmup,
-        )
+        super().__init__(given, reducer, best_finetuned, settings, epochs=settings.epochs)
         self.saliencies, self.teacher = saliencies, teacher
         self.settings, self.steer = settings, given.config.steer
         self.parameters = optim.weight_parameters(self.model, reducer)

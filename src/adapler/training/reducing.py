@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from adapler.config import TrainConfig
+from adapler.config import PowerSettings, ReduceSettings, TrainConfig, TrBertSettings
 from adapler.data.batches import epoch_batches
 from adapler.evaluation.metrics import score
 from adapler.evaluation.outcome import Outcome, run
@@ -28,6 +28,8 @@ from adapler.training.setup import Prepared
 from adapler.training.snapshot import write_tensors
 
 REDUCER = "reducer."
+MethodPasses = ReduceSettings | PowerSettings | TrBertSettings
+"""Settings that say how a method's phases go over the data."""
 _SEED_OFFSET = 1_000_003  # these phases visit the data in another order than phase 1
 
 
@@ -50,13 +52,11 @@ class Reducing(Phase):
     """Whether the run's model comes out of this phase; one that only prepares keeps no epoch."""
     kept_in = "best.safetensors"
 
-    def __init__(
-        self, given: Given, reducer: Reducer, best_finetuned: float, *, epochs: int, batch_size: int, warmup: float
-    ) -> None:
+    def __init__(self, given: Given, reducer: Reducer, best_finetuned: float, settings: MethodPasses, *, epochs: int) -> None:
         """`best_finetuned`: the dev score to hold."""
         self.given, self.prepared, self.session, self.reducer = given, given.prepared, given.session, reducer
         self.class_weights, self.run_settings = given.class_weights, given.config.run
-        self.epochs, self.batch_size, self.warmup = epochs, batch_size, warmup
+        self.epochs, self.batch_size, self.warmup = epochs, settings.batch_size, settings.warmup
         self.model = self.prepared.backbone.model
         self.labels = torch.tensor(self.prepared.dataset.train.labels, device=self.model.device)
         self.lengths = [len(text.ids) for text in self.prepared.train]

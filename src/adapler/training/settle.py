@@ -22,15 +22,7 @@ class Settle(Labelled):
 
     def __init__(self, given: Given, reducer: AdapLeR, best_finetuned: float, teacher: Teacher | None) -> None:
         settings = given.config.reduce
-        super().__init__(
-            given,
-            reducer,
-            best_finetuned,
-            teacher,
-            epochs=settings.settle_epochs,
-            batch_size=settings.batch_size,
-            warmup=settings.warmup,
-        )
+        super().__init__(given, reducer, best_finetuned, settings, teacher, epochs=settings.settle_epochs)
         self.optimizers = {
             "optimizer": optim.weight_optimizer(self.parameters, settings.lr, weight_decay=settings.weight_decay)
         }

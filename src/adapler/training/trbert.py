@@ -61,14 +61,7 @@ class _Rewarded(Reducing):
 
     def __init__(self, given: Given, reducer: TrBert, best_finetuned: float, epochs: int) -> None:
         self.settings = given.config.trbert
-        super().__init__(
-            given,
-            reducer,
-            best_finetuned,
-            epochs=epochs,
-            batch_size=self.settings.batch_size,
-            warmup=self.settings.warmup,
-        )
+        super().__init__(given, reducer, best_finetuned, self.settings, epochs=epochs)
         rate = self.settings.policy_lr or policy_rate(self.total, self.settings.lr)
         self.steer, self.alpha = given.config.steer, self.settings.alpha
         policy = dict(reducer.named_parameters())
