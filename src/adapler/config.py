@@ -80,6 +80,7 @@ class ReduceSettings(Settings):
     settle_epochs: int = Field(
         0, ge=0, le=1000, description="Passes after those, in which tokens really leave and the network alone learns."
     )
+    settle_lr: float = Field(1e-4, gt=0, le=1, description="Peak learning rate of the network in those.")
 
 
 class PowerSettings(Settings):

@@ -24,7 +24,7 @@ class Settle(Labelled):
         settings = given.config.reduce
         super().__init__(given, reducer, best_finetuned, settings, teacher, epochs=settings.settle_epochs)
         self.optimizers = {
-            "optimizer": optim.weight_optimizer(self.parameters, settings.lr, weight_decay=settings.weight_decay)
+            "optimizer": optim.weight_optimizer(self.parameters, settings.settle_lr, weight_decay=settings.weight_decay)
         }
 
     def step(self, batches: list[list[int]], epoch: int) -> float:
