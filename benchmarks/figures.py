@@ -1,9 +1,10 @@
-"""Figures of the docs that are drawn, not measured: soft removal (the paper's Figure 2), texts through the layers (Figure 4).
+"""Figures of the docs: soft removal (the paper's Figure 2), the study's curves (Figure 3), texts through the layers (Figure 4).
 
     python -m benchmarks.figures soft-removal
+    python -m benchmarks.figures curves
     python -m benchmarks.figures layers runs/ag_news --data PATH/TO/ag_news --count 3
 
-Both write below docs/figures; the same input gives the same bytes.
+All write below docs/figures; the same input gives the same bytes.
 """
 
 from __future__ import annotations
@@ -64,6 +65,18 @@ def _panel(axes: Any, score: Any, curves: dict[float, Any], ylabel: str) -> None
     axes.set_xlabel("contribution score")
     axes.set_ylabel(ylabel)
     axes.legend(fontsize=8, loc="lower right")
+
+
+@app.command()
+def curves(
+    out: Annotated[Path, typer.Option(help="Figure to write: .svg, .png or .pdf.")] = FIGURES / "study-curves.svg",
+) -> None:
+    """Score against speed in the study, from the records in benchmarks/results."""
+    from adapler.study.curves import draw
+    from benchmarks.measured import read, study_curves
+
+    draw(study_curves(), read("study-*.json"), out)
+    typer.echo(str(out))
 
 
 @app.command()

@@ -21,6 +21,11 @@ def read(pattern: str) -> Records:
     return found
 
 
+def study_curves() -> Records:
+    """The study's models at every scale, on test."""
+    return [record for method in ("power", "trbert", "adapler") for record in read(f"curve-*-{method}-*.json")]
+
+
 def conditions(record: dict[str, Any], software: Sequence[str] = ("torch", "transformers")) -> str:
     """What a number was measured under, in one line."""
     versions = record.get("versions", {})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from adapler.study.page import contest_table
 from adapler.study.tables import dataset_table, markdown, results_table
 from benchmarks.measured import MISSING, Records, conditions
 
@@ -16,6 +17,11 @@ def study(records: Records, backbone: str) -> str:
         return MISSING
     first = next(record for record in own if record["method"] == "full")
     return f"{markdown(results_table(own))} {first['backbone']}; {first['machine']}; {first['date']}."
+
+
+def contests(curves: Records) -> str:
+    """Whose curve lies above whose."""
+    return markdown(contest_table(curves)) if curves else MISSING
 
 
 def datasets(records: Records) -> str:

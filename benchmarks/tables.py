@@ -14,7 +14,7 @@ from pathlib import Path
 
 from adapler.config import Settings, TrainConfig
 from benchmarks import rationale_tables, scale_tables, speed_tables, study_tables
-from benchmarks.measured import MISSING, Records, conditions, read
+from benchmarks.measured import MISSING, Records, conditions, read, study_curves
 
 ROOT = Path(__file__).parents[1]
 _BLOCK = re.compile(r"(?P<open><!-- table:(?P<name>[\w-]+) -->\n).*?(?P<close><!-- end -->)", re.DOTALL)
@@ -190,6 +190,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "settings": settings,
     "study": lambda: study_tables.study(read("study-*.json"), "minilm"),
     "study-gte": lambda: study_tables.study(read("study-*.json"), "gte-small"),
+    "study-curves": lambda: study_tables.contests(study_curves()),
     "datasets": lambda: study_tables.datasets(read("study-*.json")),
     "backbone-runs": lambda: study_tables.backbone_runs(read("backbone-*.json"), read("bench-*.json")),
     "families": lambda: study_tables.families(read("families.json")),

@@ -14,6 +14,7 @@ from adapler.cli import app
 from adapler.data.text import Text
 from adapler.errors import BadConfig, BadInput
 from adapler.study.curves import above, read_curves, upper_front
+from adapler.study.page import contest_table
 from adapler.study.places import record_file
 from adapler.study.plan import Plan, cells, joined, read_plan
 from adapler.study.run import run_study
@@ -168,6 +169,18 @@ def test_a_front_and_who_lies_above_whom() -> None:
     assert [(x, round(y)) for x, y in upper_front(better)] == [(2, 91), (4, 88), (8, 80)]
     assert above(better, worse) == 1.0 and above(worse, better) == 0.0
     assert above(rows((1, 90), (2, 80)), rows((3, 90), (4, 80))) is None
+    # One that is best where it is fast serves at slower speeds too: above from 1x to 4x, level nowhere, below from 4x to 8x.
+    assert above(rows((1, 80), (4, 90), (8, 80)), rows((1, 89), (8, 89.5))) == pytest.approx(2 / 3, abs=0.06)
+
+
+def test_curves_are_compared_over_the_seeds_both_have() -> None:
+    def curve(method: str, seed: int, score: float) -> list[dict[str, Any]]:
+        shared = {"task": "sst2", "method": method, "seed": seed}
+        return [{**shared, "flops_speedup": speed, "score": score / speed} for speed in (1.0, 2.0)]
+
+    lucky = [*curve("adapler", 0, 0.8), *curve("adapler", 1, 0.95), *curve("power", 0, 0.9)]
+    assert contest_table(lucky).rows == [["sst2", "0%", ""]]
+    assert contest_table([*lucky, *curve("power", 1, 0.8)]).rows == [["sst2", "100%", ""]]
 
 
 @pytest.mark.parametrize(

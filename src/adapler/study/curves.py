@@ -123,11 +123,12 @@ def _panel(axes: Any, rows: Sequence[Row], statics: Sequence[Row]) -> None:
 
 
 def above(first: Sequence[Row], second: Sequence[Row]) -> float | None:
-    """Share of the shared range of (logarithmic) speedups in which the first method's front lies above the second's."""
+    """Share of the shared range of (logarithmic) speedups in which the first method's front lies above the second's. Slower
+    than where its front begins, a method has the score it has there: what is faster and better serves there as well."""
     import numpy as np
 
     fronts = [upper_front(rows) for rows in (first, second)]
-    low = max(front[0][0] for front in fronts)
+    low = max(min(row["flops_speedup"] for row in rows) for rows in (first, second))
     high = min(front[-1][0] for front in fronts)
     if high <= low:
         return None

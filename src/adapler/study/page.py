@@ -46,6 +46,9 @@ def contest_table(curves: Sequence[Row]) -> Table:
         cells = [task]
         for other in others:
             pair = [[row for row in curves if (row["task"], row["method"]) == (task, method)] for method in ("adapler", other)]
+            # The front of more seeds lies higher by chance alone.
+            seeds = set.intersection(*({row["seed"] for row in rows} for rows in pair))
+            pair = [[row for row in rows if row["seed"] in seeds] for rows in pair]
             share = above(*pair) if all(pair) else None
             cells.append("" if share is None else f"{100 * share:.0f}%")
         rows.append(cells)
