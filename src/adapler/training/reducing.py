@@ -142,14 +142,19 @@ class Reducing(Phase):
         self.selection.best_speedup = state["best_speedup"]
         self.best_score = -math.inf if state["best_score"] is None else state["best_score"]
 
-    def _keep_if_best(self, row: dict[str, Any], reached: float, speedup: float, epoch: int) -> None:
+    def improves(self, reached: float, speedup: float, epoch: int) -> bool:
+        """Whether an epoch is to be kept instead of the one that is: the fastest within the margin, and before there is any the
+        best-scoring one."""
         # Asked for a speed, the run steers towards it and the longest-trained model is the one wanted; else the fastest is.
         asked = self.given.config.steer.target_speedup
         passed = self.selection.offer(reached, speedup if asked is None else epoch + 1.0)
-        if passed or (self.selection.best_speedup == 0 and reached > self.best_score):
+        return passed or (self.selection.best_speedup == 0 and reached > self.best_score)
+
+    def _keep_if_best(self, row: dict[str, Any], reached: float, speedup: float, epoch: int) -> None:
+        if self.improves(reached, speedup, epoch):
             if self.session.processes.leads:
                 write_tensors(self.best_file, self._weights())
-            self.kept = {**row, "within_margin": passed}
+            self.kept = {**row, "within_margin": reached > self.selection.threshold}
         self.best_score = max(self.best_score, reached)
 
     def _weights(self) -> dict[str, Tensor]:

@@ -14,7 +14,7 @@ from adapler.training.teacher import Teacher
 
 
 class Settle(Labelled):
-    """Label loss under the reduction that was learnt; keeps the best epoch by the same rule."""
+    """Label loss under the reduction that was learnt. Its epochs are all about as fast, so the best-scoring one is kept."""
 
     name = "settle"
     kept_in = "settled.safetensors"
@@ -26,6 +26,9 @@ class Settle(Labelled):
         self.optimizers = {
             "optimizer": optim.weight_optimizer(self.parameters, settings.settle_lr, weight_decay=settings.weight_decay)
         }
+
+    def improves(self, reached: float, speedup: float, epoch: int) -> bool:
+        return reached >= self.best_score
 
     def step(self, batches: list[list[int]], epoch: int) -> float:
         return self.learn(batches)
