@@ -14,7 +14,6 @@ from adapler.training.saliency import PART_TEXTS, extract
 from adapler.training.settle import Settle
 from adapler.training.setup import load_backbone
 from adapler.training.snapshot import Snapshot
-from adapler.training.steering import scale_for
 from adapler.training.teacher import teach
 
 _PART_STEPS = 3 * PART_TEXTS // 64
@@ -67,8 +66,6 @@ class AdapLeRRecipe(Recipe):
         if not self.passed(reduce.name, snapshot):
             session.run(reduce, snapshot)
             reduce.load_best()
-            if config.steer.target_speedup is not None:
-                reducer.rescale(scale_for(prepared, reducer, config.steer.target_speedup))
         settle = Settle(given, reducer, max(finetune.scores), teacher)
         session.run(settle, snapshot)
         return settle
