@@ -42,6 +42,8 @@ class AdapLeR(Judge):
 
     name: ClassVar[str] = "adapler"
     attention_dropout = False  # the authors switch it off while removal is learnt
+    apart = False
+    """Whether predictors that learn read the network's vectors without changing them. The authors' do change them."""
 
     def __init__(
         self, settings: AdapLeRSettings, hidden_size: int, layers: int, activation: Callable[[Tensor], Tensor]
@@ -69,9 +71,9 @@ class AdapLeR(Judge):
     ) -> Decision | None:
         if site != "layer_input":
             return None
-        decision = self.judge(tokens, self.logit(tokens.x, layer), layer, scale=scale)
         if soft is None:
-            return decision
+            return self.judge(tokens, self.logit(tokens.x, layer), layer, scale=scale)
+        decision = self.judge(tokens, self.logit(tokens.x.detach() if self.apart else tokens.x, layer), layer, scale=scale)
         score, threshold = decision.score, decision.threshold
         amplifier = torch.ones((), dtype=score.dtype, device=score.device, requires_grad=True) if layer > 0 else None
         judged = score if amplifier is None else _amplified(tokens, score, amplifier)

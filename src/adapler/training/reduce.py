@@ -56,6 +56,7 @@ class Reduce(Reducing):
         settings = given.config.reduce
         super().__init__(given, reducer, best_finetuned, settings, epochs=settings.epochs)
         self.saliencies, self.teacher = saliencies, teacher
+        reducer.apart = settings.apart
         self.settings, self.steer = settings, given.config.steer
         self.parameters = optim.weight_parameters(self.model, reducer)
         self.optimizers = {
