@@ -58,6 +58,7 @@ ABLATIONS: dict[str, dict[str, Any]] = {
     "hard removal from the start": {"reduce": {"lambda_base": 1e6, "lambda_growth": 1.001}},
     "saliency of one checkpoint": {"finetune": {"checkpoints": 1}},
     "attention as the target": {"reduce": {"target": "attention"}},
+    "predictors that leave the network alone": {"reduce": {"apart": True}},
     "from pre-trained weights": {"reduce": {"start": "pretrained"}},
     "without a teacher": {"steer": {"distill": 0.0, "hint": 0.0}},
     **{

@@ -51,6 +51,28 @@ def test_a_merged_length_loss_reaches_the_weights() -> None:
     assert torch.equal(merged.combined, apart.combined)
 
 
+@pytest.mark.parametrize("apart", [False, True])
+def test_predictors_that_stand_apart_do_not_change_the_network(apart: bool) -> None:
+    backbone = view(tiny_bert())
+    reducer = tiny_reducer(backbone)
+    reducer.apart = apart
+    texts = TextEncoder(tiny_tokenizer(), 64)(tiny_texts(6))
+    tokens, _ = pack(backbone, texts, torch.device("cpu"))
+    logits, trace = encode(backbone, tokens, reducer, soft=20.0)
+    saliency = torch.linspace(0, 1, len(tokens.weight))
+    losses = objective(reducer, logits, trace, torch.zeros(6, dtype=torch.int64), saliency, gamma=0.1, phi=0.5)
+
+    def reached(loss: torch.Tensor, parameters: list[torch.nn.Parameter]) -> bool:
+        found = torch.autograd.grad(loss, parameters, retain_graph=True, allow_unused=True)
+        return any(each is not None and bool(each.abs().max() > 0) for each in found)
+
+    network = list(backbone.model.parameters())
+    assert reached(losses.contribution, network) is not apart
+    assert reached(losses.label, network) and reached(losses.contribution, list(reducer.predictors.parameters()))
+    reducer.apart = not apart
+    torch.testing.assert_close(encode(backbone, tokens, reducer, soft=20.0)[0], logits, atol=0, rtol=0)
+
+
 def test_attention_as_the_target_is_what_each_token_receives_from_the_others() -> None:
     model = tiny_bert(layers=2)
     backbone = view(model)
