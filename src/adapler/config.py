@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from adapler.errors import BadConfig
 
@@ -37,6 +37,11 @@ class DataSettings(Settings):
     )
     max_length: int | None = Field(None, ge=3, description="Longest text in tokens; the task's own, else 128.")
     train_limit: int | None = Field(None, ge=2, description="Use only so many training examples (seeded choice).")
+    unlabelled: str | None = Field(
+        None,
+        description="A file of texts without labels, which the phase-1 model answers while the network settles; `rest`: those "
+        "that `train_limit` leaves over.",
+    )
     dev_share: float = Field(0.1, gt=0, lt=1, description="Share of train carved off as dev where there is no dev split.")
     test: bool = Field(True, description="Score the test split at the end, where there is one.")
     class_weights: bool = Field(False, description="Weigh the label loss by inverse class frequency.")
@@ -162,6 +167,12 @@ class TrainConfig(Settings):
     steer: SteerSettings = SteerSettings()
     run: RunSettings = RunSettings()
 
+    @model_validator(mode="after")
+    def _read_unlabelled_texts(self) -> TrainConfig:
+        if self.data.unlabelled is not None and not (self.method == "adapler" and self.reduce.settle_epochs):
+            raise ValueError("data.unlabelled is read while AdapLeR settles: set reduce.settle_epochs, or leave it out")
+        return self
+
     @property
     def epochs(self) -> int:
         """Passes over the data in all phases of AdapLeR, which a full-length model to compare it with may have as well."""
@@ -271,4 +282,6 @@ def _validated(settings: Mapping[str, Any]) -> TrainConfig:
         key = ".".join(map(str, first["loc"]))
         if first["type"] == "extra_forbidden":
             _full_name(key)  # raises with the nearest names
+        if not key:  # settings that do not go together; all of them are the input
+            raise BadConfig(str(first["ctx"]["error"])) from error
         raise BadConfig(f"setting {key}: {first['msg']}, got {first['input']!r}") from error

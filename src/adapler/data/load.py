@@ -28,6 +28,8 @@ from adapler.data.labels import (
     problem_seen,
 )
 from adapler.data.tasks import TASKS, Task
+from adapler.data.text import Text
+from adapler.data.unlabelled import unlabelled_texts
 from adapler.errors import BadInput, MissingExtra, OtherLabels
 from adapler.problems import METRICS_OF, REGRESSION, SINGLE, Problem
 
@@ -53,6 +55,8 @@ class Dataset:
     max_length: int
     notes: tuple[str, ...]
     """What the user should know: a carved dev split, duplicates across splits, an imbalance."""
+    unlabelled: tuple[Text, ...] = ()
+    """For a trained model to answer."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +93,7 @@ def load_dataset(settings: DataSettings, seed: int, known: Known | None = None) 
         examples["dev"] = train.only(sorted(order[:size].tolist()))
         train = train.only(sorted(order[size:].tolist()))
         notes.append(f"no dev split: {size} examples of train were carved off as dev (seed {seed})")
+    whole = train
     if settings.train_limit is not None and settings.train_limit < len(train):
         train = train.only(sorted(random.choice(len(train), settings.train_limit, replace=False).tolist()))
         notes.append(f"train limited to {len(train)} examples (seed {seed})")
@@ -97,6 +102,9 @@ def load_dataset(settings: DataSettings, seed: int, known: Known | None = None) 
             f"{cell(settings.source, settings.label)} holds the same label in all {len(train)} examples that are left to train "
             f"on; a classifier needs at least two. Add examples, raise train_limit or take another seed"
         )
+    judging = [text for split in ("dev", "test") if split in examples for text in examples[split].texts]
+    unlabelled, said = unlabelled_texts(settings, whole.texts if whole is not train else (), train.texts, judging)
+    notes += said
     dataset = Dataset(
         name=task.name if task else source.stem.split(".")[0] if source.exists() else settings.source,
         train=train,
@@ -107,6 +115,7 @@ def load_dataset(settings: DataSettings, seed: int, known: Known | None = None) 
         metric=settings.metric or (task.metric if task else METRICS_OF[problem][0]),
         max_length=settings.max_length or (task.max_length if task else DEFAULT_MAX_LENGTH),
         notes=tuple(notes),
+        unlabelled=unlabelled,
     )
     return replace(dataset, notes=(*notes, *_oddities(dataset, settings)))
 

@@ -16,6 +16,8 @@ from adapler.training.setup import load_backbone
 from adapler.training.snapshot import Snapshot
 from adapler.training.teacher import teach
 
+_ANSWERED_TEXTS = 96
+"""Texts a teacher answers in the time of a step of training: it only goes forward."""
 _PART_STEPS = 3 * PART_TEXTS // 64
 """What a part of the saliencies counts on the progress bar, in steps of training."""
 
@@ -25,10 +27,16 @@ class AdapLeRRecipe(Recipe):
 
     phases = (Reduce.name, Settle.name)
 
-    def steps(self, config: TrainConfig, examples: int) -> int:
+    def steps(self, config: TrainConfig, examples: int, unlabelled: int) -> int:
         parts = -(-examples // PART_TEXTS)
-        epochs = config.reduce.epochs + config.reduce.settle_epochs
-        return parts * _PART_STEPS + updates(config, examples, epochs, config.reduce.batch_size)
+        answered = (examples + unlabelled) // _ANSWERED_TEXTS if config.steer.taught or unlabelled else 0
+        passes, size = config.reduce, config.reduce.batch_size
+        return (
+            parts * _PART_STEPS
+            + answered
+            + updates(config, examples, passes.epochs, size)
+            + updates(config, examples + unlabelled, passes.settle_epochs, size)
+        )
 
     def run(self, given: Given, finetune: Finetune, snapshot: Snapshot | None) -> Reducing:
         config, prepared, session = given.config, given.prepared, given.session
@@ -51,7 +59,13 @@ class AdapLeRRecipe(Recipe):
             config.reduce.target,
         )
         finetune.load_epoch(best[-1])
-        teacher = teach(backbone, prepared.train) if config.steer.taught else None
+        teacher = None
+        if config.steer.taught or prepared.unlabelled:
+            session.progress.phase("teacher")
+            answered = session.total_steps * _ANSWERED_TEXTS
+            teacher = teach(
+                backbone, prepared.train, prepared.unlabelled, lambda texts: session.progress.advance(texts / answered)
+            )
         if config.reduce.start == "pretrained":
             problem = prepared.dataset.problem
             fresh, _ = load_backbone(config.model, prepared.dataset.labels, config.run.seed, device, problem)

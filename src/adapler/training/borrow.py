@@ -20,7 +20,8 @@ def same_finetuning(one: TrainConfig, other: TrainConfig) -> bool:
 
     def of(config: TrainConfig) -> tuple[object, ...]:
         run = config.run
-        return config.model, config.head, config.data, config.finetune, run.seed, run.precision, run.accumulate, run.device
+        data = config.data.model_copy(update={"unlabelled": None})  # phase 1 does not read those
+        return config.model, config.head, data, config.finetune, run.seed, run.precision, run.accumulate, run.device
 
     return of(one) == of(other)
 

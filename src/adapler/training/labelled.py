@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
+from adapler.data.text import EncodedText
 from adapler.engine import encode, pack
 from adapler.methods.base import Reducer
-from adapler.methods.losses import label_loss
+from adapler.methods.losses import label_losses
 from adapler.training.finetune import autocast
 from adapler.training.reducing import Given, MethodPasses, Reducing
 from adapler.training.teacher import Teacher
@@ -26,8 +28,10 @@ class Labelled(Reducing):
         teacher: Teacher | None = None,
         *,
         epochs: int,
+        unlabelled: Sequence[EncodedText] = (),
     ) -> None:
-        super().__init__(given, reducer, best_finetuned, settings, epochs=epochs)
+        """`unlabelled`: texts of which a teacher knows the answers."""
+        super().__init__(given, reducer, best_finetuned, settings, epochs=epochs, unlabelled=unlabelled)
         self.teacher = teacher
         self.parameters: dict[str, torch.nn.Parameter] = dict(self.model.named_parameters())
         self.sums = [0.0, 0.0]
@@ -39,11 +43,15 @@ class Labelled(Reducing):
         count, loss = sum(map(len, batches)), 0.0
         for batch in filter(None, map(self.session.processes.own, batches)):
             with autocast(device, self.run_settings.precision):
-                tokens, _ = pack(backbone, [self.prepared.train[index] for index in batch], device)
+                tokens, _ = pack(backbone, [self.texts[index] for index in batch], device)
                 logits, trace = encode(backbone, tokens, self.reducer, soft=soft)
-                part = label_loss(logits.float(), self.labels[batch], self.class_weights)
-                if self.teacher is not None:
-                    part = self.teacher.share_of(part, batch, logits.float(), trace, self.given.config.steer)
+                known = [place for place, index in enumerate(batch) if index < len(self.labels)]
+                labels = self.labels[[batch[place] for place in known]]
+                losses = label_losses(logits[known].float(), labels, self.class_weights)
+                if self.teacher is None:
+                    part = losses.sum() / len(batch)
+                else:
+                    part = self.teacher.share_of(losses, batch, logits.float(), trace, self.given.config.steer)
                 part = part * (len(batch) / count)
             part.backward()
             loss += float(part.detach())

@@ -27,7 +27,7 @@ class PowerRecipe(Recipe):
 
     phases = ("search", "retrain")
 
-    def steps(self, config: TrainConfig, examples: int) -> int:
+    def steps(self, config: TrainConfig, examples: int, unlabelled: int) -> int:
         return 2 * updates(config, examples, config.power.epochs, config.power.batch_size)
 
     def run(self, given: Given, finetune: Finetune, snapshot: Snapshot | None) -> Reducing:

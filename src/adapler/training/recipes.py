@@ -28,7 +28,7 @@ class Recipe(ABC):
     """Names of the phases after fine-tuning, in order."""
 
     @abstractmethod
-    def steps(self, config: TrainConfig, examples: int) -> int:
+    def steps(self, config: TrainConfig, examples: int, unlabelled: int) -> int:
         """What it counts on the progress bar, in updates."""
 
     @abstractmethod

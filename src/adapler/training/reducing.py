@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from adapler.config import PowerSettings, ReduceSettings, TrainConfig, TrBertSettings
 from adapler.data.batches import epoch_batches
+from adapler.data.text import EncodedText
 from adapler.evaluation.metrics import score
 from adapler.evaluation.outcome import Outcome, run
 from adapler.methods.base import Reducer
@@ -52,14 +53,24 @@ class Reducing(Phase):
     """Whether the run's model comes out of this phase; one that only prepares keeps no epoch."""
     kept_in = "best.safetensors"
 
-    def __init__(self, given: Given, reducer: Reducer, best_finetuned: float, settings: MethodPasses, *, epochs: int) -> None:
-        """`best_finetuned`: the dev score to hold."""
+    def __init__(
+        self,
+        given: Given,
+        reducer: Reducer,
+        best_finetuned: float,
+        settings: MethodPasses,
+        *,
+        epochs: int,
+        unlabelled: Sequence[EncodedText] = (),
+    ) -> None:
+        """`best_finetuned`: the dev score to hold. `unlabelled`: texts to go over besides those with labels."""
         self.given, self.prepared, self.session, self.reducer = given, given.prepared, given.session, reducer
         self.class_weights, self.run_settings = given.class_weights, given.config.run
         self.epochs, self.batch_size, self.warmup = epochs, settings.batch_size, settings.warmup
         self.model = self.prepared.backbone.model
         self.labels = torch.tensor(self.prepared.dataset.train.labels, device=self.model.device)
-        self.lengths = [len(text.ids) for text in self.prepared.train]
+        self.texts = [*self.prepared.train, *unlabelled]
+        self.lengths = [len(text.ids) for text in self.texts]
         self.total = epochs * len(self.steps(0))
         self.updates = 0
         self.sums: list[float] = []

@@ -72,7 +72,9 @@ def _run_phases(config: TrainConfig, out: Path, prepared: Prepared, session: Ses
     session.processes.part_ways()
     snapshot = session.resume()
     finetune = Finetune(prepared, config.finetune, config.run, session, work / "finetuned", weights)
-    session.total_steps = finetune.total + recipe.steps(config, len(dataset.train)) + finish_steps(prepared, config)
+    session.total_steps = (
+        finetune.total + recipe.steps(config, len(dataset.train), len(dataset.unlabelled)) + finish_steps(prepared, config)
+    )
     if recipe.passed(finetune.name, snapshot) or (snapshot is None and (work / FINETUNED).exists()):
         before = read_json(work / FINETUNED)
         finetune.load_state(before)
@@ -125,17 +127,19 @@ def _claim(config: TrainConfig, out: Path, progress: Progress, finetuned_from: s
 def _check_data(prepared: Prepared, out: Path, finetuned_from: str | Path | None) -> None:
     """Remember what the data is; refuse to go on, or to take another run's phase 1 over, with other data."""
     found = {"train": len(prepared.train), "dev": len(prepared.dev), "sha256": prepared.digest()}
+    whole = {**found, "unlabelled": prepared.unlabelled_digest()} if prepared.unlabelled else found
     own = out / WORK / DATA_FILE
     for folder in (out, None if finetuned_from is None else Path(finetuned_from)):
         file = None if folder is None else folder / WORK / DATA_FILE
-        before = read_json(file) if file is not None and file.is_file() else found
-        if before != found:
+        wanted = whole if folder is out else found
+        before = read_json(file) if file is not None and file.is_file() else wanted
+        if (before if folder is out else {key: before[key] for key in found}) != wanted:
             raise BadConfig(
                 f"the data is not what it was in {folder}: {before['train']} texts of train and {before['dev']} of dev then, "
                 f"{found['train']} and {found['dev']} now, or other ones; restore it, or choose another --out"
             )
     own.parent.mkdir(parents=True, exist_ok=True)
-    write_json(own, found)
+    write_json(own, whole)
 
 
 def _difference(before: dict[str, Any], after: dict[str, Any], prefix: str = "") -> str:

@@ -27,7 +27,10 @@ class Settle(Labelled):
 
     def __init__(self, given: Given, reducer: AdapLeR, best_finetuned: float, teacher: Teacher | None) -> None:
         settings = given.config.reduce
-        super().__init__(given, reducer, best_finetuned, settings, teacher, epochs=settings.settle_epochs)
+        unlabelled = given.prepared.unlabelled
+        super().__init__(
+            given, reducer, best_finetuned, settings, teacher, epochs=settings.settle_epochs, unlabelled=unlabelled
+        )
         self.target = given.config.steer.target_speedup
         self.moves = 0 if self.target is None else max(1, round(RAMP * self.epochs))
         self.optimizers = {

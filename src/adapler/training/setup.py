@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -38,17 +38,26 @@ class Prepared:
     dev: list[EncodedText]
     test: list[EncodedText] | None
     max_length: int
+    unlabelled: list[EncodedText] = field(default_factory=list)
+    """Texts that the phase-1 model alone answers."""
     trained: bool = False
     """Whether the model came with a head for this data's labels: phase 1 is then done."""
     notes: tuple[str, ...] = ()
     """What the user should know of model and data."""
 
     def digest(self) -> str:
-        """Of the texts and labels that training sees, as it sees them."""
+        """Of the texts and labels that training sees, as it sees them. Phase 1 sees no others."""
         found = hashlib.sha256()
         for texts, labels in ((self.train, self.dataset.train.labels), (self.dev, self.dataset.dev.labels)):
             for text, label in zip(texts, labels, strict=True):
                 found.update(text.ids.tobytes() + text.types.tobytes() + repr(label).encode())
+        return found.hexdigest()
+
+    def unlabelled_digest(self) -> str:
+        """Of the texts without labels."""
+        found = hashlib.sha256()
+        for text in self.unlabelled:
+            found.update(text.ids.tobytes() + text.types.tobytes())
         return found.hexdigest()
 
 
@@ -86,6 +95,7 @@ def prepare(config: TrainConfig, device: str | None = None) -> Prepared:
         dev=encoder(dataset.dev.texts),
         test=None if dataset.test is None else encoder(dataset.test.texts),
         max_length=max_length,
+        unlabelled=encoder(dataset.unlabelled),
         trained=trained,
         notes=(*notes, *dataset.notes),
     )

@@ -34,7 +34,7 @@ class TrBertRecipe(Recipe):
 
     phases = ("policy", "joint")
 
-    def steps(self, config: TrainConfig, examples: int) -> int:
+    def steps(self, config: TrainConfig, examples: int, unlabelled: int) -> int:
         settings = config.trbert
         return updates(config, examples, settings.policy_epochs + settings.joint_epochs, settings.batch_size)
 
