@@ -74,8 +74,10 @@ def curves(
     """Score against speed in the study, from the records in benchmarks/results."""
     from adapler.study.curves import draw
     from benchmarks.measured import read, study_curves
+    from benchmarks.study_tables import backbone_of
 
-    draw(study_curves(), read("study-*.json"), out)
+    records = read("study-*.json")
+    draw(study_curves(), [record for record in records if backbone_of(records, record) == "minilm"], out)
     typer.echo(str(out))
 
 

@@ -21,9 +21,10 @@ def read(pattern: str) -> Records:
     return found
 
 
-def study_curves() -> Records:
+def study_curves(backbone: str = "minilm") -> Records:
     """The study's models at every scale, on test."""
-    return [record for method in ("power", "trbert", "adapler") for record in read(f"curve-*-{method}-*.json")]
+    found = [record for method in ("power", "trbert", "adapler") for record in read(f"curve-*-{method}-*.json")]
+    return [record for record in found if record["backbone"] == backbone]
 
 
 def conditions(record: dict[str, Any], software: Sequence[str] = ("torch", "transformers")) -> str:

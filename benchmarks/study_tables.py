@@ -12,7 +12,7 @@ WATTS_A_CORE = 10.0
 
 def study(records: Records, backbone: str) -> str:
     """This machine's Table 1 for one backbone."""
-    own = [record for record in records if _of(records, record) == backbone]
+    own = [record for record in records if backbone_of(records, record) == backbone]
     if not own:
         return MISSING
     first = next(record for record in own if record["method"] == "full")
@@ -26,7 +26,7 @@ def contests(curves: Records) -> str:
 
 def datasets(records: Records) -> str:
     """What the tasks are."""
-    full = [record for record in records if record["method"] == "full"]
+    full = [record for record in records if record["method"] == "full" and record["backbone"] == "minilm"]
     return markdown(dataset_table(full)) if full else MISSING
 
 
@@ -98,8 +98,11 @@ def energy(records: Records) -> str:
     return "\n".join([*lines, "", f"{about}. {records[0]['task']}; {conditions(records[0])}"])
 
 
-def _of(records: Records, record: dict[str, object]) -> object:
+def backbone_of(records: Records, record: dict[str, object]) -> object:
     """The backbone a record is about: another encoder or none is held against that of its task's full-length model."""
+    config = record.get("config")
+    if isinstance(config, dict) and "against" in config:
+        return config["against"]
     if record["method"] in ("distilled", "words"):
         full = [r for r in records if (r["task"], r["method"], r["seed"]) == (record["task"], "full", record["seed"])]
         return full[0]["backbone"] if full else None

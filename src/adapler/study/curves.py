@@ -60,6 +60,7 @@ def _curve(plan: Plan, cell: Cell, out: Path) -> list[Record]:
                 task=cell.task,
                 method=cell.method,
                 variant=", ".join(f"{key} {value:g}" for key, value in cell.knob.items()) or None,
+                backbone=Path(cell.config.model).name,
                 point=f"scale {scale:g}",
                 seed=cell.seed,
                 split="test",

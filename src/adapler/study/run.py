@@ -173,6 +173,7 @@ def _record(plan: Plan, out: Path, own: list[Cell]) -> Record:
             "dev_score": choice.dev,
             "dev_flops_speedup": choice.dev_speedup,
             "within_margin": choice.within,
+            "against": Path(plan.model).name,
             **({"lr": about["lr"], "epochs": about["epochs"]} if cell.method in STATIC else {}),
             **({"dataset": _dataset(about, outcome.counts)} if cell.method == "full" else {}),
         },
@@ -207,6 +208,7 @@ def _words_record(plan: Plan, out: Path, cell: Cell) -> Record:
         score_full=full,
         loss_points=100 * (full - reached),
         backbone="none",
+        config={"against": Path(plan.model).name},
     )
 
 
