@@ -92,7 +92,10 @@ class ReduceSettings(Settings):
 class PowerSettings(Settings):
     """Of PoWER-BERT: search for how many tokens each layer retains, then training with that many."""
 
-    epochs: int = Field(3, ge=1, le=1000, description="Passes over the training data, in search and in training again.")
+    epochs: int = Field(3, ge=1, le=1000, description="Passes over the training data in search, and in training again.")
+    retrain_epochs: int | None = Field(
+        None, ge=1, le=1000, description="Passes of training again, if not as many as of search."
+    )
     lr: float = Field(5e-5, gt=0, le=1, description="Peak learning rate of the network.")
     retention_lr: float | None = Field(None, gt=0, le=1, description="Of the retention; by default larger for short runs.")
     penalty: float = Field(1e-3, ge=0, description="Charge for what a layer retains, times the layer's number.")

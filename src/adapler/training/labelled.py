@@ -1,4 +1,8 @@
-"""A phase in which the network learns from its labels, and from a teacher where there is one, while tokens leave."""
+"""A phase in which the network learns from its labels, and from a teacher where there is one, while tokens leave.
+
+Asked for a speed beyond what was learnt before, thresholds are scaled towards it pass by pass: a network that is thrown there
+at once may never learn to read so little.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +17,18 @@ from adapler.methods.base import Reducer
 from adapler.methods.losses import label_losses
 from adapler.training.finetune import autocast
 from adapler.training.reducing import Given, MethodPasses, Reducing
+from adapler.training.steering import reached_speedup, scale_for
 from adapler.training.teacher import Teacher
+
+RAMP = 2 / 3
+"""Share of the passes over which thresholds move."""
 
 
 class Labelled(Reducing):
     """Base of such phases. A subclass sets `optimizers` and says what a step is."""
+
+    moves = 0
+    """Passes at whose beginning thresholds move towards the target."""
 
     def __init__(
         self,
@@ -57,12 +68,30 @@ class Labelled(Reducing):
             loss += float(part.detach())
         return loss
 
-    def learn(self, batches: list[list[int]]) -> float:
+    def approach_target(self) -> None:
+        """Let thresholds move to the speed that was asked for, if one was."""
+        if self.given.config.steer.target_speedup is not None:
+            self.moves = max(1, round(RAMP * self.epochs))
+
+    def best_of_last(self, reached: float, epoch: int) -> bool:
+        """Whether an epoch is the best-scoring of those at the last thresholds, which are all about as fast."""
+        return epoch + 1 >= self.moves and (self.kept is None or reached >= self.kept["score"])
+
+    def learn(self, batches: list[list[int]], epoch: int) -> float:
         """One update of the network with tokens really leaving; returns the loss."""
+        if epoch < self.moves and self.updates == epoch * len(self.steps(0)):
+            self._move(self.moves - epoch)
         loss = self.session.exchange(list(self.parameters.values()), self.gradients(batches, None))
         self.update(self.parameters.values())
         self.observe(loss)
         return loss
+
+    def _move(self, left: int) -> None:
+        """Scale all thresholds: of the way to the target, in logarithms, one of the `left` parts."""
+        target = self.given.config.steer.target_speedup
+        assert target is not None
+        now = reached_speedup(self.prepared, self.reducer)
+        self.reducer.rescale(scale_for(self.prepared, self.reducer, now * (target / now) ** (1 / left)))
 
     def observe(self, loss: float) -> None:
         """For the history."""

@@ -15,7 +15,6 @@ from adapler.training.labelled import Labelled
 from adapler.training.recipes import Recipe, updates
 from adapler.training.reducing import Given, Reducing
 from adapler.training.snapshot import Snapshot
-from adapler.training.steering import scale_for
 from adapler.training.teacher import Teacher, teach
 
 SOFT = 1.0
@@ -28,7 +27,8 @@ class PowerRecipe(Recipe):
     phases = ("search", "retrain")
 
     def steps(self, config: TrainConfig, examples: int, unlabelled: int) -> int:
-        return 2 * updates(config, examples, config.power.epochs, config.power.batch_size)
+        passes = config.power
+        return updates(config, examples, passes.epochs + (passes.retrain_epochs or passes.epochs), passes.batch_size)
 
     def run(self, given: Given, finetune: Finetune, snapshot: Snapshot | None) -> Reducing:
         prepared, session = given.prepared, given.session
@@ -42,8 +42,6 @@ class PowerRecipe(Recipe):
         teacher = teach(prepared.backbone, prepared.train) if steer.taught else None
         if not self.passed(search.name, snapshot):
             session.run(search, snapshot)
-            if steer.target_speedup is not None:
-                reducer.rescale(scale_for(prepared, reducer, steer.target_speedup))
         retrain = Retrain(given, reducer, max(finetune.scores), teacher)
         session.run(retrain, snapshot)
         return retrain
@@ -54,9 +52,11 @@ class _PowerPhase(Labelled):
 
     reducer: Power
 
-    def __init__(self, given: Given, reducer: Power, best_finetuned: float, teacher: Teacher | None = None) -> None:
+    def __init__(
+        self, given: Given, reducer: Power, best_finetuned: float, epochs: int, teacher: Teacher | None = None
+    ) -> None:
         self.settings = given.config.power
-        super().__init__(given, reducer, best_finetuned, self.settings, teacher, epochs=self.settings.epochs)
+        super().__init__(given, reducer, best_finetuned, self.settings, teacher, epochs=epochs)
         self.optimizers = {"optimizer": optim.weight_optimizer(self.parameters, self.settings.lr, weight_decay=0.0, eps=1e-8)}
 
     def figures(self, epoch: int) -> dict[str, Any]:
@@ -70,7 +70,7 @@ class Search(_PowerPhase):
     keeps = False
 
     def __init__(self, given: Given, reducer: Power, best_finetuned: float) -> None:
-        super().__init__(given, reducer, best_finetuned)
+        super().__init__(given, reducer, best_finetuned, given.config.power.epochs)
         rate = self.settings.retention_lr or retention_rate(self.total)
         self.optimizers["retention"] = torch.optim.Adam([{"params": [reducer.retention], "peak": rate}], lr=rate)
         depth = len(reducer.retention)
@@ -91,12 +91,20 @@ class Search(_PowerPhase):
 
 
 class Retrain(_PowerPhase):
-    """Label loss under the configuration found, tokens really leaving."""
+    """Label loss under the configuration found, tokens really leaving; it is on its way to the target where there is one."""
 
     name = "retrain"
 
+    def __init__(self, given: Given, reducer: Power, best_finetuned: float, teacher: Teacher | None) -> None:
+        settings = given.config.power
+        super().__init__(given, reducer, best_finetuned, settings.retrain_epochs or settings.epochs, teacher)
+        self.approach_target()
+
+    def improves(self, reached: float, speedup: float, epoch: int) -> bool:
+        return self.best_of_last(reached, epoch) if self.moves else super().improves(reached, speedup, epoch)
+
     def step(self, batches: list[list[int]], epoch: int) -> float:
-        return self.learn(batches)
+        return self.learn(batches, epoch)
 
 
 def retention_rate(total: int) -> float:
