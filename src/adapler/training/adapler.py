@@ -46,6 +46,10 @@ class AdapLeRRecipe(Recipe):
             session.progress.advance(parts * _PART_STEPS / session.total_steps)
             session.stop_if_asked()
 
+        def answered(texts: int) -> None:
+            session.progress.advance(texts / _ANSWERED_TEXTS / session.total_steps)
+            session.stop_if_asked()  # many texts take minutes
+
         session.progress.phase("saliency")
         best = finetune.best()
         saliencies = extract(
@@ -62,10 +66,7 @@ class AdapLeRRecipe(Recipe):
         teacher = None
         if config.steer.taught or prepared.unlabelled:
             session.progress.phase("teacher")
-            answered = session.total_steps * _ANSWERED_TEXTS
-            teacher = teach(
-                backbone, prepared.train, prepared.unlabelled, lambda texts: session.progress.advance(texts / answered)
-            )
+            teacher = teach(backbone, prepared.train, prepared.unlabelled, answered)
         if config.reduce.start == "pretrained":
             problem = prepared.dataset.problem
             fresh, _ = load_backbone(config.model, prepared.dataset.labels, config.run.seed, device, problem)
