@@ -152,6 +152,11 @@ def test_curves_and_page_are_drawn_from_every_model_on_test(done: tuple[Path, Pa
     curves = read_curves(out)
     assert {row["kind"] for row in curves} == {"curve"} and {row["method"] for row in curves} == set(METHODS[1:])
     assert len({row["variant"] for row in curves if row["method"] == "power"}) == 2
+    measured = next(path for path in (out / "results").glob("curve-*-adapler-*.json"))
+    measured.unlink()
+    fewer = ["study", "curves", str(out), "--limit", "3", "--out", str(tmp_path / "fewer.png")]
+    assert CliRunner().invoke(app, fewer).exit_code == 0
+    assert {row["n"] for row in json.loads(measured.read_text())} == {3}
     answer = CliRunner().invoke(app, ["study", "page", str(out), "--out", str(tmp_path / "page.html")])
     assert answer.exit_code == 0, answer.output
     page = (tmp_path / "page.html").read_text()

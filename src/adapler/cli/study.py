@@ -72,6 +72,7 @@ def table(
 def curves(
     folder: Folder,
     out: Annotated[Path, typer.Option(help="Figure to write: .png, .svg or .pdf.")],
+    limit: Annotated[int | None, typer.Option(min=1, help="Score only so many test texts, the first ones.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
 ) -> None:
     """Score against speed, a panel a task: every trained model at every scale of its thresholds, on test.
@@ -83,7 +84,7 @@ def curves(
     from adapler.study.places import read_results
 
     check_figure(out)  # before hours of measuring
-    measure_curves(folder, (lambda line: None) if quiet else note)
+    measure_curves(folder, (lambda line: None) if quiet else note, limit)
     draw(read_curves(folder), read_results(folder), out)
     typer.echo(str(out))
 

@@ -35,11 +35,14 @@ COLOURS = {
 MARKS = {"words": "x", "full": "s", "distilled": "D", "power": "^", "trbert": "v", "adapler": "o"}
 
 
-def measure_curves(out: Path, say: Callable[[str], None]) -> None:
-    """Records of every finished cell's points on test, a file each; what is there is not measured again."""
+def measure_curves(out: Path, say: Callable[[str], None], limit: int | None = None) -> None:
+    """Records of every finished cell's points on test (the plan's, or its first `limit` texts), a file each; what is there is
+    not measured again."""
     if not (out / PLAN_FILE).exists():
         raise BadInput(f"{out} holds no study; make one: adapler study run PLAN --out {out}")
     plan = Plan.model_validate(read_json(out / PLAN_FILE))
+    if limit is not None:
+        plan = plan.model_copy(update={"test_limit": min(limit, plan.test_limit or limit)})
     for cell in cells(plan):
         file = out / "results" / f"curve-{cell.name}.json"
         if cell.method != "words" and cell_done(out, cell) and not file.exists():
