@@ -76,8 +76,12 @@ def curves(
     from benchmarks.measured import read, study_curves
     from benchmarks.study_tables import backbone_of
 
-    records = read("study-*.json")
-    draw(study_curves(), [record for record in records if backbone_of(records, record) == "minilm"], out)
+    records, found = read("study-*.json"), study_curves()
+    if not found:
+        raise typer.BadParameter(
+            "no curve is in benchmarks/results yet: adapler study curves, then copy its curve-*.json there"
+        )
+    draw(found, [record for record in records if backbone_of(records, record) == "minilm"], out)
     typer.echo(str(out))
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
+from adapler.study.clock import WATTS_A_CORE, clock_table, kwh_a_million
 from adapler.study.page import contest_table
 from adapler.study.tables import dataset_table, markdown, results_table
 from benchmarks.measured import MISSING, Records, conditions
-
-WATTS_A_CORE = 10.0
-"""What a server's core draws under load, about: an assumption, which the table names."""
 
 
 def study(records: Records, backbone: str) -> str:
@@ -22,6 +20,14 @@ def study(records: Records, backbone: str) -> str:
 def contests(curves: Records) -> str:
     """Whose curve lies above whose."""
     return markdown(contest_table(curves)) if curves else MISSING
+
+
+def clock(records: Records) -> str:
+    """Texts a second of the methods, and what that is in energy, estimated."""
+    if not records:
+        return MISSING
+    first = records[0]
+    return f"{markdown(clock_table(records))} {first['machine']}; {first['date']}."
 
 
 def datasets(records: Records) -> str:
@@ -92,8 +98,8 @@ def energy(records: Records) -> str:
     ]
     lines = ["| | texts/s | kWh a million texts, estimated |", "|---|---:|---:|"]
     for record in sorted(chosen, key=lambda record: record["value"]):
-        joules = WATTS_A_CORE * record["threads"] * 1e6 / record["value"]
-        lines.append(f"| {record['variant']} | {record['value']:.0f} | {joules / 3.6e6:.3f} |")
+        energy = kwh_a_million(record["value"], record["threads"])
+        lines.append(f"| {record['variant']} | {record['value']:.0f} | {energy:.3f} |")
     about = f"An estimate from time alone, at {WATTS_A_CORE:g} W a core under load; nothing was metered"
     return "\n".join([*lines, "", f"{about}. {records[0]['task']}; {conditions(records[0])}"])
 

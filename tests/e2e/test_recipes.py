@@ -17,6 +17,7 @@ from adapler.classifier import Classifier
 from adapler.config import build_config
 from adapler.errors import Interrupted
 from adapler.methods import METHODS
+from adapler.training.power import Retrain
 from adapler.training.progress import Silent
 from adapler.training.recipes import RECIPES
 from adapler.training.run import train
@@ -132,3 +133,13 @@ def test_a_stopped_run_ends_in_the_same_weights(method: str, tmp_path: Path) -> 
         train(config, out, Silent())
         assert weights(out) == weights(tmp_path / "whole"), f"stopped in phase {number}"
         before += steps
+
+
+def test_of_epochs_that_are_equally_fast_the_best_is_kept() -> None:
+    retrain = object.__new__(Retrain)
+    retrain.kept, kept = None, []
+    for epoch, reached in enumerate((0.892, 0.912, 0.905)):
+        if retrain.improves(reached, 2.0, epoch):
+            retrain.kept = {"score": reached}
+            kept.append(epoch)
+    assert kept == [0, 1]

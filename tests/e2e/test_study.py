@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,13 @@ from typer.testing import CliRunner
 from adapler.cli import app
 from adapler.data.text import Text
 from adapler.errors import BadConfig, BadInput
+from adapler.study.clock import read_clock
 from adapler.study.curves import above, read_curves, upper_front
 from adapler.study.page import contest_table
 from adapler.study.places import record_file
 from adapler.study.plan import Plan, cells, joined, read_plan
-from adapler.study.run import run_study
+from adapler.study.run import run_cell, run_study
+from adapler.study.tables import Table, latex
 from adapler.study.words import beginnings
 from adapler.training.progress import Silent
 from tests.e2e.test_recipes import OWN
@@ -112,6 +115,14 @@ def test_what_is_done_is_not_done_again_and_a_study_may_grow(done: tuple[Path, P
     changed = grown.model_copy(update={"full_epochs": 7})
     with pytest.raises(BadConfig, match="full_epochs"):
         run_study(changed, out, Silent, lambda line: None)
+    # Settings that come to a method when some of its cells are done already would make its row one of two recipes.
+    late = {**planted_plan(plan.parent), "by_method": {"adapler": {"reduce": {"gamma": 0.5}}}}
+    with pytest.raises(BadConfig, match=r"data-adapler-0.*reduce\.gamma: .* -> 0\.5"):
+        run_study(Plan.model_validate(late), out, Silent, lambda line: None)
+    # What a plan leaves out of an older one's settings still holds.
+    fewer = {key: value for key, value in planted_plan(plan.parent).items() if key not in ("by_method", "knobs")}
+    run_study(Plan.model_validate(fewer), out, Silent, lambda line: None)
+    assert {file.name: file.stat().st_mtime_ns for file in (out / "results").iterdir()} == before
 
 
 def test_a_plan_goes_on_with_another_that_does_not_contradict_it() -> None:
@@ -120,6 +131,12 @@ def test_a_plan_goes_on_with_another_that_does_not_contradict_it() -> None:
     both = joined(one, other, Path("study"))
     assert both.tasks == ("a", "b", "c") and both.methods == ("full", "power", "adapler") and both.seeds == (0, 1)
     assert both.by_method == one.by_method and both.by_task == other.by_task
+    few, more = (Plan(tasks=("a",), knobs={"power": {"power.penalty": values}}) for values in ([1e-3], [1e-3, 3e-3]))
+    assert joined(few, more, Path("study")).knobs == joined(more, few, Path("study")).knobs == more.knobs
+    here, there = (Plan(tasks=("a",), distilled=f"{folder}/half") for folder in ("here", "there"))
+    assert joined(here, there, Path("study")).distilled == "there/half"
+    with pytest.raises(BadConfig, match="distilled"):
+        joined(here, Plan(tasks=("a",), distilled="there/third"), Path("study"))
     with pytest.raises(BadConfig, match=r"by_method\.power"):
         joined(one, Plan(tasks=("a",), methods=("full", "power"), by_method={"power": {"power": {"epochs": 3}}}), Path("s"))
 
@@ -150,13 +167,14 @@ def test_curves_and_page_are_drawn_from_every_model_on_test(done: tuple[Path, Pa
         assert answer.exit_code == 0, answer.output
         assert (tmp_path / name).read_bytes().startswith(start)
     curves = read_curves(out)
-    assert {row["kind"] for row in curves} == {"curve"} and {row["method"] for row in curves} == set(METHODS[1:])
-    assert len({row["variant"] for row in curves if row["method"] == "power"}) == 2
-    measured = next(path for path in (out / "results").glob("curve-*-adapler-*.json"))
-    measured.unlink()
+    assert {row["kind"] for row in curves} == {"curve"} and {row["method"] for row in curves} == set(METHODS[3:])
+    assert len({row["variant"] for row in curves if row["method"] == "power"}) == 2 and {row["n"] for row in curves} == {100}
     fewer = ["study", "curves", str(out), "--limit", "3", "--out", str(tmp_path / "fewer.png")]
-    assert CliRunner().invoke(app, fewer).exit_code == 0
-    assert {row["n"] for row in json.loads(measured.read_text())} == {3}
+    for again in (True, False):
+        before = {file: file.stat().st_mtime_ns for file in (out / "results").glob("curve-*")}
+        assert CliRunner().invoke(app, fewer).exit_code == 0
+        assert {row["n"] for row in read_curves(out)} == {3}, "all of them on as many texts"
+        assert all((file.stat().st_mtime_ns != time) == again for file, time in before.items())
     answer = CliRunner().invoke(app, ["study", "page", str(out), "--out", str(tmp_path / "page.html")])
     assert answer.exit_code == 0, answer.output
     page = (tmp_path / "page.html").read_text()
@@ -185,7 +203,30 @@ def test_curves_are_compared_over_the_seeds_both_have() -> None:
 
     lucky = [*curve("adapler", 0, 0.8), *curve("adapler", 1, 0.95), *curve("power", 0, 0.9)]
     assert contest_table(lucky).rows == [["sst2", "0%", ""]]
-    assert contest_table([*lucky, *curve("power", 1, 0.8)]).rows == [["sst2", "100%", ""]]
+    # Of two seeds each counts by itself: the front of both would be that of the luckier one.
+    assert contest_table([*lucky, *curve("power", 1, 0.8)]).rows == [["sst2", "50%", ""]]
+    fewer = [{**row, "n": 5} for row in curve("power", 0, 0.9)]
+    assert contest_table([*curve("adapler", 0, 0.8), *fewer]).rows == [["sst2", "", ""]]
+
+
+def test_the_clock_runs_every_method_and_estimates_energy(done: tuple[Path, Path]) -> None:
+    _, out = done
+    asked = ["study", "clock", str(out), "--texts", "40", "--seconds", "1", "--watts", "20"]
+    answer = CliRunner().invoke(app, asked)
+    assert answer.exit_code == 0, answer.output
+    assert all(
+        f"| data | {name} |" in answer.stdout for name in ("full length", "distilled", "PoWER-BERT", "TR-BERT", "AdapLeR")
+    )
+    assert "an estimate from time alone, at 20 W a core" in answer.stdout
+    records = read_clock(out)
+    assert {row["method"] for row in records} == set(METHODS[1:]) and {row["n"] for row in records} == {40}
+    for row in records:
+        joules = 20 * row["threads"] * 1e6 / row["value"]
+        assert row["config"]["kwh_a_million_estimated"] == pytest.approx(joules / 3.6e6)
+        assert row["score"] == record(out, row["method"])["score"] and row["repeats"] >= 3
+    assert next(row["wall_speedup"] for row in records if row["method"] == "full") == 1.0
+    refused = CliRunner().invoke(app, ["study", "clock", str(out.parent)])
+    assert refused.exit_code == BadInput.exit_code and "adapler study run" in refused.stderr
 
 
 @pytest.mark.parametrize(
@@ -197,6 +238,13 @@ def test_curves_are_compared_over_the_seeds_both_have() -> None:
         ({"knobs": {"power": {"power.penalti": [1]}}}, "penalty"),
         ({"by_task": {"sst3": {}}}, "sst3"),
         ({"settings": {"reduce": {"gama": 1}}}, "gamma"),
+        ({"methods": ["adapler"], "by_method": {}, "knobs": {}}, "needs the method `full`"),
+        ({"methods": ["full", "adapler_paper"], "by_method": {}, "knobs": {}}, "the paper has no settings for 'data'"),
+        ({"by_method": {"power": {"data": {"train_limit": 9}}}}, "by_method.power sets `data`"),
+        ({"knobs": {"power": {"finetune.epochs": [1, 2]}}}, "knobs.power turns `finetune.epochs`"),
+        ({"knobs": {"power": {"power.penalty": []}}}, "no values"),
+        ({"knobs": {"power": {"power.penalty": [1e-3, 0.001]}}}, "data-power-penalty-0.001-0"),
+        ({"tasks": ["data", "other/data"]}, "data-full-0"),
     ],
 )
 def test_a_wrong_plan_is_told(tmp_path: Path, change: dict[str, Any], words: str) -> None:
@@ -206,6 +254,54 @@ def test_a_wrong_plan_is_told(tmp_path: Path, change: dict[str, Any], words: str
         read_plan(file)
     answer = CliRunner().invoke(app, ["study", "run", str(file), "--out", str(tmp_path / "out")])
     assert answer.exit_code == BadConfig.exit_code and not (tmp_path / "out").exists()
+
+
+def test_knobs_may_be_words_and_tasks_may_be_paths(tmp_path: Path) -> None:
+    turned = {"adapler": {"reduce.divergence": ["inclusive", "exclusive"]}}
+    plan = {**planted_plan(tmp_path), "data": None, "tasks": [str(tmp_path / "far" / "data")], "knobs": turned}
+    (tmp_path / "plan.yaml").write_text(yaml.safe_dump(plan))
+    names = [cell.name for cell in cells(read_plan(tmp_path / "plan.yaml"))]
+    assert "data-full-0" in names and "data-adapler-divergence-exclusive-0" in names
+    assert {cell.config.data.source for cell in cells(read_plan(tmp_path / "plan.yaml"))} == set(plan["tasks"])
+
+
+def test_texts_that_were_learnt_are_no_test(tmp_path: Path) -> None:
+    plan = planted_plan(tmp_path)
+    file = next((tmp_path / "data").glob("train.*"))
+    (tmp_path / "bare").mkdir()
+    shutil.copy(file, tmp_path / "bare")
+    for task in (f"data/{file.name}", "bare"):
+        with pytest.raises(BadInput, match="test file"):
+            run_study(Plan.model_validate({**plan, "tasks": [task]}), tmp_path / "out", Silent, lambda line: None)
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_papers_settings_are_a_method_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = Plan(
+        tasks=("mrpc",),
+        methods=("full", "adapler", "adapler_paper"),
+        settings={"finetune": {"epochs": 2}, "reduce": {"epochs": 3, "settle_epochs": 3}, "steer": {"target_speedup": 3.0}},
+    )
+    _, ours, papers = (cell for cell in cells(plan))
+    assert ours.config.steer.target_speedup == 3 and papers.config.steer.target_speedup is None
+    assert papers.config.method == "adapler" and papers.config.finetune == ours.config.finetune
+    reduce = papers.config.reduce
+    assert (reduce.epochs, reduce.settle_epochs, reduce.phi, reduce.start) == (10, 0, 0.05, "pretrained")
+    # Its point is the one its thresholds were trained at, wherever dev would rather have it.
+    curve = [{"scale": scale, "score": 0.8, "flops_speedup": 1 + scale} for scale in (0.0, 1.0, 1.25)]
+    report = {"curve": curve, "kept_scale": 0.8, "metric": "f1", "n_train": 9}
+    monkeypatch.setattr("adapler.study.run.train", lambda *_, **__: report)
+    for cell, scales in ((ours, [1.0, 1.25]), (papers, [1.25])):
+        (tmp_path / "cells" / cell.name).mkdir(parents=True)
+        run_cell(plan, cell, tmp_path, Silent())
+        points = json.loads((tmp_path / "cells" / cell.name / "cell.json").read_text())["points"]
+        assert [point["scale"] for point in points] == scales
+
+
+def test_latex_escapes_what_it_would_read() -> None:
+    assert latex(Table("a_b & c", ["#"], [["$5 {x} ^~\\ 3%"]])).splitlines()[6] == (
+        r"\$5 \{x\} \textasciicircum{}\textasciitilde{}\textbackslash{} 3\% \\"
+    )
 
 
 def test_a_study_without_the_full_model_is_refused(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from adapler.study.tables import results_table
 from benchmarks import measured
 from benchmarks.measured import MISSING, Records
 from benchmarks.speed_tables import bench, cost_curves, dial_scores, headline, trained_point
-from benchmarks.tables import ROOT, TABLES, filled
+from benchmarks.tables import ROOT, TABLES, filled, pages
 
 CONDITIONS = {"threads": 2, "machine": "a machine", "date": "2026-11-16", "versions": {"torch": "2.13", "onnxruntime": "1.31"}}
 
@@ -129,3 +129,8 @@ def test_pages_hold_known_tables_only() -> None:
     for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
         filled(page.read_text(encoding="utf-8"))  # leaves the program at an unknown name
     assert {"speed", "bench", "cost-curves"} <= set(TABLES)
+
+
+def test_every_table_stands_on_a_page() -> None:
+    text = "".join(page.read_text(encoding="utf-8") for page in pages())
+    assert [name for name in TABLES if f"<!-- table:{name} -->" not in text] == []

@@ -91,9 +91,36 @@ def curves(
 
 @study.command()
 @guarded
+def clock(
+    folder: Folder,
+    texts: Annotated[int, typer.Option(min=1, help="How many test texts, the first ones.")] = 500,
+    seconds: Annotated[float, typer.Option(min=1, help="Time for a task; at least three turns are taken.")] = 60.0,
+    watts: Annotated[float, typer.Option(min=0.1, help="What a core draws under load, for the estimate of energy.")] = 10.0,
+    form: Annotated[str, typer.Option("--format", help="markdown, latex or html.")] = "markdown",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the records instead.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+) -> None:
+    """Wall clock of every method at the point dev chose, on this machine, and the energy of a million texts, estimated.
+
+    adapler study clock runs/study
+    """
+    import json
+
+    from adapler.study.clock import clock_table, measure_clock, read_clock
+    from adapler.study.tables import FORMATS
+
+    shown = FORMATS[form]
+    measure_clock(folder, (lambda line: None) if quiet else note, texts=texts, seconds=seconds, watts=watts)
+    records = read_clock(folder)
+    typer.echo(json.dumps(records) if as_json else shown(clock_table(records)))
+
+
+@study.command()
+@guarded
 def page(
     folder: Folder,
     out: Annotated[Path, typer.Option(help="Page to write (HTML, nothing fetched).")],
+    limit: Annotated[int | None, typer.Option(min=1, help="Curves of only so many test texts, the first ones.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
 ) -> None:
     """Tables and curves on one page.
@@ -103,7 +130,7 @@ def page(
     from adapler.study.curves import measure_curves
     from adapler.study.page import write_page
 
-    measure_curves(folder, (lambda line: None) if quiet else note)
+    measure_curves(folder, (lambda line: None) if quiet else note, limit)
     write_page(folder, out)
     typer.echo(str(out))
 

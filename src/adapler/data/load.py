@@ -133,6 +133,13 @@ def read_split(settings: DataSettings, split: str, names: Sequence[str], problem
     return numbered(list(readers[split]()), label_numbers(names), problem, "the model"), metric
 
 
+def has_test(settings: DataSettings) -> bool:
+    """Whether there is a split of its own to test on; a single file has none."""
+    source = Path(settings.source)
+    task = TASKS.get(source.name if source.exists() else settings.source)
+    return not source.is_file() and "test" in _split_readers(settings, source, task)
+
+
 def read_labelled(settings: DataSettings, path: Path) -> Iterator[Labelled]:
     """Rows of one file with their labels."""
     with open_table(path) as table:

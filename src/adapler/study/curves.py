@@ -5,6 +5,7 @@ These points were not chosen on dev: their records are of kind `curve` and count
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,8 @@ from adapler.records import Record, write_records
 from adapler.report.plot import check_figure, new_figure, save_figure
 from adapler.study.paper import NAMES
 from adapler.study.places import CELL_FILE, PLAN_FILE, cell_done, cell_folder, read_results
-from adapler.study.plan import STATIC, Cell, Plan, cells
-from adapler.study.run import opened, test_texts
+from adapler.study.plan import PAPER_SETTINGS, STATIC, Cell, Plan, cells
+from adapler.study.point import opened, test_texts
 from adapler.study.tables import Row
 from adapler.training.snapshot import read_json
 
@@ -30,24 +31,36 @@ COLOURS = {
     "power": "#E69F00",
     "trbert": "#009E73",
     "adapler": "#D55E00",
+    "adapler_paper": "#CC79A7",
 }
 """Okabe and Ito's, which the colour-blind tell apart; every line has a mark of its own as well."""
-MARKS = {"words": "x", "full": "s", "distilled": "D", "power": "^", "trbert": "v", "adapler": "o"}
+MARKS = {"words": "x", "full": "s", "distilled": "D", "power": "^", "trbert": "v", "adapler": "o", "adapler_paper": "P"}
 
 
 def measure_curves(out: Path, say: Callable[[str], None], limit: int | None = None) -> None:
-    """Records of every finished cell's points on test (the plan's, or its first `limit` texts), a file each; what is there is
-    not measured again."""
+    """Records of the points of every finished cell that removes tokens, on test (the plan's, or its first `limit` texts), a
+    file each; what is there on as many texts is not measured again."""
     if not (out / PLAN_FILE).exists():
         raise BadInput(f"{out} holds no study; make one: adapler study run PLAN --out {out}")
     plan = Plan.model_validate(read_json(out / PLAN_FILE))
     if limit is not None:
         plan = plan.model_copy(update={"test_limit": min(limit, plan.test_limit or limit)})
-    for cell in cells(plan):
+    done = [cell for cell in cells(plan) if cell.method not in (*STATIC, PAPER_SETTINGS) and cell_done(out, cell)]
+    if not done:
+        raise BadInput(f"no method of {out} that removes tokens is done; go on with: adapler study run PLAN --out {out}")
+    for cell in done:
         file = out / "results" / f"curve-{cell.name}.json"
-        if cell.method != "words" and cell_done(out, cell) and not file.exists():
+        if not _measured(file, plan.test_limit):
             say(f"{cell.name} on test ...")
             write_records(file, _curve(plan, cell, out))
+
+
+def _measured(file: Path, limit: int | None) -> bool:
+    """Whether a file holds a curve on as many texts: curves on others would not be comparable."""
+    if not file.exists():
+        return False
+    first = json.loads(file.read_text(encoding="utf-8"))[0]
+    return bool(first.get("config", {}).get("test_limit") == limit)
 
 
 def _curve(plan: Plan, cell: Cell, out: Path) -> list[Record]:
@@ -55,14 +68,15 @@ def _curve(plan: Plan, cell: Cell, out: Path) -> list[Record]:
     texts, labels = test_texts(plan, cell, model, model.max_length)
     metric = read_json(cell_folder(out, cell) / CELL_FILE)["metric"]
     records = []
-    for scale in (1.0,) if model.reducer is None else tuple(scale for scale in model.reducer.scales if scale):
+    assert model.reducer is not None
+    for scale in filter(None, model.reducer.scales):
         outcome = run(model.backbone, model.reducer, texts, scale=scale)
         records.append(
             Record(
                 kind="curve",
                 task=cell.task,
                 method=cell.method,
-                variant=", ".join(f"{key} {value:g}" for key, value in cell.knob.items()) or None,
+                variant=cell.variant,
                 backbone=Path(cell.config.model).name,
                 point=f"scale {scale:g}",
                 seed=cell.seed,
@@ -73,6 +87,7 @@ def _curve(plan: Plan, cell: Cell, out: Path) -> list[Record]:
                 flops_speedup=outcome.speedups.flops_speedup,
                 flops_speedup_executed=outcome.speedups.flops_speedup_executed,
                 threads=torch.get_num_threads(),
+                config={"test_limit": plan.test_limit},
             )
         )
     return records
@@ -124,6 +139,15 @@ def _panel(axes: Any, rows: Sequence[Row], statics: Sequence[Row]) -> None:
     axes.set_xlabel("FLOPs speedup")
     axes.set_ylabel("test score, points")
     axes.legend(fontsize=6)
+
+
+def mean_above(first: Sequence[Row], second: Sequence[Row]) -> float | None:
+    """`above` of every seed that both have on the same number of texts, and of those the mean: a front over several seeds would
+    be one of the luckiest."""
+    shared = {(row["seed"], row.get("n")) for row in first} & {(row["seed"], row.get("n")) for row in second}
+    pairs = ([[row for row in rows if (row["seed"], row.get("n")) == key] for rows in (first, second)] for key in shared)
+    shares = [share for one, other in pairs if (share := above(one, other)) is not None]
+    return sum(shares) / len(shares) if shares else None
 
 
 def above(first: Sequence[Row], second: Sequence[Row]) -> float | None:

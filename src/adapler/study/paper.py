@@ -29,6 +29,7 @@ NAMES = {
     "power": "PoWER-BERT",
     "trbert": "TR-BERT",
     "adapler": "AdapLeR",
+    "adapler_paper": "AdapLeR, paper's settings",
 }
 """Methods as tables show them, in their order."""
 
@@ -43,11 +44,11 @@ PAPER_PILOT: dict[str, dict[str, tuple[float, float]]] = {
 
 def paper_loss(task: str, method: str) -> float | None:
     """Points the paper's method lost against its BERT."""
-    row = PAPER.get(task, {})
+    row, method = PAPER.get(task, {}), method.removesuffix("_paper")
     return round(row["full"][0] - row[method][0], 1) if method in row else None
 
 
 def paper_speedup(task: str, method: str) -> float | None:
     """The paper's speedup."""
-    row = PAPER.get(task, {})
+    row, method = PAPER.get(task, {}), method.removesuffix("_paper")
     return row[method][1] if method in row else None

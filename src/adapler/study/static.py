@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from adapler.config import FinetuneSettings, TrainConfig
+from adapler.config import TrainConfig
+from adapler.evaluation.metrics import class_weights
 from adapler.training.finetune import Finetune
 from adapler.training.progress import Silent
 from adapler.training.session import Progress, Session
@@ -31,8 +32,11 @@ def best_full_length(
         prepared = prepare(config) if start is None else start()
         say = progress or Silent()
         session = Session(Snapshots(folder / f"snapshots-{rate:g}", 1, say.say), say, snapshot_seconds=60)
-        settings = FinetuneSettings(epochs=epochs, lr=rate, batch_size=config.finetune.batch_size, checkpoints=1)
-        phase = Finetune(prepared, settings, config.run, session, folder / f"weights-{rate:g}", None)
+        settings = config.finetune.model_copy(update={"epochs": epochs, "lr": rate, "checkpoints": 1})
+        labels, names = prepared.dataset.train.labels, prepared.dataset.labels
+        device = prepared.backbone.model.device
+        weights = class_weights(labels, len(names)).to(device) if config.data.class_weights else None
+        phase = Finetune(prepared, settings, config.run, session, folder / f"weights-{rate:g}", weights)
         session.total_steps = phase.total * len(rates)
         with session.signals():
             session.run(phase, session.resume())

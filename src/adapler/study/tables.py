@@ -25,6 +25,18 @@ FORMATS = Registry(
 _MISSED = "†"
 """Marks a score whose operating point lost more on dev than it may."""
 
+_TEX = str.maketrans(
+    {
+        **{sign: f"\\{sign}" for sign in "_%&#${}"},
+        "\\": r"\textbackslash{}",
+        "^": r"\textasciicircum{}",
+        "~": r"\textasciitilde{}",
+        "±": r"$\pm$",
+        "†": r"$\dagger$",
+        "‡": r"$\ddagger$",
+    }
+)
+
 
 @dataclass(frozen=True)
 class Table:
@@ -149,6 +161,4 @@ def _number(value: float | None, digits: int) -> str:
 
 
 def _tex(text: str) -> str:
-    for plain, written in (("_", r"\_"), ("%", r"\%"), ("±", r"$\pm$"), ("&", r"\&"), ("†", r"$\dagger$")):
-        text = text.replace(plain, written)
-    return text
+    return text.translate(_TEX)

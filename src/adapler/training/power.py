@@ -39,7 +39,9 @@ class PowerRecipe(Recipe):
         session.processes.part_ways()
         search = Search(given, reducer, max(finetune.scores))
         steer = given.config.steer
-        teacher = teach(prepared.backbone, prepared.train) if steer.taught else None
+        teacher = None
+        if steer.taught:
+            teacher = teach(prepared.backbone, prepared.train, done=lambda texts: session.stop_if_asked())
         if not self.passed(search.name, snapshot):
             session.run(search, snapshot)
         retrain = Retrain(given, reducer, max(finetune.scores), teacher)
@@ -91,7 +93,8 @@ class Search(_PowerPhase):
 
 
 class Retrain(_PowerPhase):
-    """Label loss under the configuration found, tokens really leaving; it is on its way to the target where there is one."""
+    """Label loss under the configuration found, tokens really leaving; it is on its way to the target where there is one. What
+    is retained does not depend on the weights, so that all epochs there are equally fast and the best-scoring one is kept."""
 
     name = "retrain"
 
@@ -101,7 +104,7 @@ class Retrain(_PowerPhase):
         self.approach_target()
 
     def improves(self, reached: float, speedup: float, epoch: int) -> bool:
-        return self.best_of_last(reached, epoch) if self.moves else super().improves(reached, speedup, epoch)
+        return self.best_of_last(reached, epoch)
 
     def step(self, batches: list[list[int]], epoch: int) -> float:
         return self.learn(batches, epoch)

@@ -104,7 +104,7 @@ def _claim(config: TrainConfig, out: Path, progress: Progress, finetuned_from: s
         started = (out / WORK).exists() or (out / REPORT_FILE).exists()
         may_change = {"run": {name: before["run"].get(name) for name in MAY_CHANGE if name in before.get("run", {})}}
         if started and build_config(before) != build_config(resolved, may_change):
-            raise BadConfig(f"{out} holds a run with other settings ({_difference(before, resolved)}); choose another --out")
+            raise BadConfig(f"{out} holds a run with other settings ({difference(before, resolved)}); choose another --out")
         if (out / REPORT_FILE).exists():
             progress.say(f"{out} is finished; nothing to do")
             report: dict[str, Any] = json.loads((out / REPORT_FILE).read_text(encoding="utf-8"))
@@ -142,12 +142,13 @@ def _check_data(prepared: Prepared, out: Path, finetuned_from: str | Path | None
     write_json(own, whole)
 
 
-def _difference(before: dict[str, Any], after: dict[str, Any], prefix: str = "") -> str:
+def difference(before: dict[str, Any], after: dict[str, Any], prefix: str = "") -> str:
+    """Settings that are not the same, as a user reads them."""
     changed = []
     for key, value in after.items():
         old = before.get(key)
         if isinstance(value, dict) and isinstance(old, dict):
-            changed.append(_difference(old, value, f"{prefix}{key}."))
+            changed.append(difference(old, value, f"{prefix}{key}."))
         elif old != value:
             changed.append(f"{prefix}{key}: {old} -> {value}")
     return ", ".join(filter(None, changed))

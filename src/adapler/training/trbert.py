@@ -42,7 +42,7 @@ class TrBertRecipe(Recipe):
         prepared, session = given.prepared, given.session
         backbone = prepared.backbone
         finetune.load_epoch(finetune.best()[-1])
-        teacher = teach(backbone, prepared.train)
+        teacher = teach(backbone, prepared.train, done=lambda texts: session.stop_if_asked())  # many texts take minutes
         torch.manual_seed(given.config.run.seed)
         reducer = TrBert.for_backbone(backbone).to(backbone.model.device)
         session.processes.part_ways()
