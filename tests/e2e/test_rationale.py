@@ -15,9 +15,9 @@ from typer.testing import CliRunner
 from adapler import checkpoint
 from adapler.backbones import view
 from adapler.cli import app
-from adapler.data.annotated import Cutter, Document, only_words, read_documents
+from adapler.data.annotated import Cutter, Document, only_words, read_documents, text_groups
 from adapler.engine import encode, pack
-from adapler.errors import BadConfig, BadInput, BadModel, MissingExtra, UnknownName
+from adapler.errors import AdaplerError, BadConfig, BadInput, BadModel, MissingExtra, UnknownName
 from adapler.evaluation.agreement import Agreement, Question, measure, records
 from adapler.evaluation.explainers import DEFAULT
 from adapler.evaluation.faithfulness import THRESHOLDS, faithfulness, probabilities
@@ -39,6 +39,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     backbone = view(tiny_bert(layers=LAYERS))
     checkpoint.save(made / "model", backbone, tiny_tokenizer(), tiny_reducer(backbone, spread=2.0), 32)
     checkpoint.save(made / "plain", view(tiny_bert(layers=LAYERS, seed=1)), tiny_tokenizer(), None, 32)
+    checkpoint.save(made / "shallow", view(tiny_bert(layers=2)), tiny_tokenizer(), None, 32)
     write_annotated_data(made / "data", train=2, dev=2, test=10, words=60)
     return made
 
@@ -121,6 +122,8 @@ def test_another_full_length_model_can_be_explained_and_a_plain_one_has_no_contr
         (["--explainers", ","], BadConfig, "no explainer"),
         (["--split", "other"], BadInput, "no other split"),
         (["--against", "nowhere"], BadModel, "nowhere"),
+        (["--against", "{folder}/shallow"], BadInput, "has other layers than the model (2 instead of 3)"),
+        (["--out", "{folder}/plain/config.json/x"], AdaplerError, "cannot write"),
         (["--explainers", "integrated_gradients"], MissingExtra, "adapler[captum]"),
     ],
 )
@@ -132,6 +135,7 @@ def test_a_mistake_is_one_line_and_an_exit_code(folder: Path, arguments: list[st
             pass
         else:
             pytest.skip("captum is installed")
+    arguments = [argument.format(folder=folder) for argument in arguments]
     answer = told(str(folder / "model"), "--data", str(folder / "data"), "--quiet", *arguments)
     assert answer.exit_code == error.exit_code and words in answer.stderr, answer.output
     assert answer.stderr.count("\n") == 1
@@ -143,9 +147,11 @@ def test_the_claim_counts_only_layers_where_recall_is_enough() -> None:
         return {"method": "saliency", "metric": "fpr_above_cp", "layer": layer, "value": value, "config": about}
 
     rows = [row(1, 0.2, 0.1, True), row(2, 0.2, -0.1, True), row(3, -0.2, -0.3, True), row(4, 0.5, 0.4, False)]
-    (line,) = verdicts(rows)
+    line, *_ = verdicts(rows)
     assert "2 of 3 layers that count" in line and "interval in 1)" in line and "1 do not count" in line
     assert verdicts([{"method": "saliency", "metric": "fpr"}]) == []
+    equal = [{**each, "metric": "fpr_at_annotated_above_cp"} for each in rows[:3]]
+    assert "of as many words as people marked lies below that of saliency in 2 of 3" in verdicts(equal)[0]
 
 
 def agreement_of(model: AdapLeR | None, documents: list[Document]) -> tuple[Agreement, Any]:
@@ -178,9 +184,27 @@ def test_a_model_that_removes_everything_does_not_win() -> None:
     chance = np.mean([np.mean(document.rationale) for document in given])
     assert last["cp", "map"].value == pytest.approx(chance, abs=0.1)
     assert last["cp", "fpr_at_annotated"].value == pytest.approx(chance, abs=0.1), "at equal numbers it is chance"
+    assert last["saliency", "fpr_at_annotated_above_cp"].value == pytest.approx(0.0, abs=0.1)
+    # Nor where there is no saliency to say that it finds too little.
+    others = {"cp": measured.columns["cp"], "rollout": measured.columns["saliency"]}
+    rows = records(replace(measured, columns=others), Record(kind="rationale"))
+    assert not any((row.config or {})["counted"] for row in rows if row.metric == "fpr_above_cp")
+    told = verdicts([row.to_dict() for row in rows])
+    assert "0 of 0 layers that count" in told[0] and "saliency, which was not measured" in told[-1]
 
 
-def test_intervals_are_over_documents_not_windows() -> None:
+def test_means_leave_out_what_has_no_value() -> None:
+    column = np.array([[0.5, np.nan, 0.25, np.nan]])
+    (row,) = records(Agreement({"saliency": {"map": column}}, np.array([0, 1, 2, 2]), {}), Record(kind="rationale"))
+    assert row.value == 0.375 and (row.config or {})["interval_95"] == [0.25, 0.5]
+
+
+def test_questions_about_one_text_are_drawn_together() -> None:
+    two = [Document("1", ("a", "b"), (1, 0), 0, "one?"), Document("2", ("a", "b"), (0, 1), 0, "another?")]
+    assert text_groups([*two, Document("3", ("b", "a"), (1, 0), 0, "one?")]) == [0, 0, 1]
+
+
+def test_intervals_are_over_texts_not_windows() -> None:
     one = {"ap": 0.0}
     column = np.array([[0.0] * 50 + [1.0] * 50])
     together = Agreement({"saliency": {"map": column}}, np.repeat([0, 1], 50), one)

@@ -17,6 +17,7 @@ from adapler.evaluation.rationale import (
     expected_top,
     iou_precision_recall,
     precision_recall_areas,
+    ranks,
     rates,
     shares,
     spans,
@@ -32,7 +33,8 @@ def marks(text: str) -> Marks:
 
 def measured(words: Scores, annotated: Marks, k_cp: int | None = None) -> dict[str, float]:
     places = np.arange(len(words))
-    return agreement(words, annotated, share=0.25, token_share=shares(words), word_of=places, k_cp=k_cp)
+    order = ranks(words[None], 0, -places.astype(float))  # of equals the earlier
+    return agreement(words, annotated, order=order, share=0.25, token_share=shares(words), word_of=places, k_cp=k_cp)
 
 
 def test_pieces_are_summed_over_words_and_what_is_no_word_is_left_out() -> None:
@@ -53,7 +55,7 @@ def test_false_positive_rate_and_recall_by_hand() -> None:
     assert rates(marks("x.xxx..."), annotated) == (3 / 6, 1 / 2)
     assert rates(marks("........"), annotated) == (0.0, 0.0)
     assert rates(marks("xxxxxxxx"), annotated) == (1.0, 1.0)
-    assert rates(marks("xx"), marks("xx")) == (0.0, 1.0)
+    assert np.isnan(rates(marks("xx"), marks("xx"))[0]) and rates(marks("xx"), marks("xx"))[1] == 1.0
 
 
 def test_average_precision_and_auprc_by_hand_and_by_scikit_learn() -> None:
@@ -113,6 +115,8 @@ def test_every_measure_of_one_text_by_hand() -> None:
     found = measured(words, annotated, k_cp=1)
     # 1/n of the sum of 10 is 1.25: words 0 and 2
     assert (found["fpr"], found["recall"], found["selected"]) == (1 / 6, 1 / 2, 2 / 8)
+    # of five words with any share, 1/5 of 10 is 2: the same two
+    assert (found["fpr_of_left"], found["recall_of_left"]) == (1 / 6, 1 / 2)
     assert (found["fpr_at_annotated"], found["recall_at_annotated"]) == (1 / 6, 1 / 2)
     assert (found["fpr_at_cp"], found["recall_at_cp"]) == (0.0, 1 / 2)
     assert found["map"] == pytest.approx(0.5 * 1 + 0.5 * 2 / 3)
@@ -125,9 +129,33 @@ def test_the_level_over_all_tokens_counts_special_ones() -> None:
     # [CLS] takes most: over words two stand out, over tokens none reaches 1/5 of the whole
     tokens, word_of = np.array([90.0, 4.0, 4.0, 1.0, 1.0]), np.array([-1, 0, 1, 2, 3])
     words = word_scores(tokens[None], word_of, 4)[0]
-    found = agreement(words, marks("x..."), share=0.25, token_share=shares(tokens), word_of=word_of, k_cp=None)
+    token_share = shares(tokens)
+    found = agreement(words, marks("x..."), order=words, share=0.25, token_share=token_share, word_of=word_of, k_cp=None)
     assert (found["fpr"], found["recall"]) == (1 / 3, 1.0)
     assert (found["fpr_of_tokens"], found["recall_of_tokens"]) == (0.0, 0.0)
+
+
+def test_the_level_over_what_is_left_rises_as_words_leave() -> None:
+    # Two of ten words are left with shares of 0.6 and 0.4: both above 1/10, one above 1/2.
+    words = np.array([0.0, 0.6, 0.4, *[0.0] * 7])
+    found = measured(words, marks(".x........"))
+    assert (found["fpr"], found["recall"]) == (1 / 9, 1.0) and (found["fpr_of_left"], found["recall_of_left"]) == (0.0, 1.0)
+
+
+def test_a_text_that_is_marked_throughout_has_no_false_positives_to_count() -> None:
+    found = measured(np.array([1.0, 0.0, 2.0]), marks("xxx"), k_cp=1)
+    nothing = {name for name, value in found.items() if np.isnan(value)}
+    assert nothing == {"map", "auprc", "fpr", "fpr_of_tokens", "fpr_of_left", "fpr_at_annotated", "fpr_at_cp"}
+    assert found["recall"] == 2 / 3 or found["recall"] == 1 / 3
+
+
+def test_equals_are_told_apart_by_where_words_left_then_by_lot() -> None:
+    # Words 0 and 1 stay; 2 left last, 3 and 4 left first, of which 4 had more; 5 and 6 were never worth anything.
+    scores = np.array([[1, 1, 1, 0.1, 0.2, 0, 0], [1, 1, 0.5, 0, 0, 0, 0], [0.4, 0.6, 0, 0, 0, 0, 0]])
+    lot = np.array([0.0, 0, 0, 0, 0, 0.9, 0.1])
+    order = ranks(scores, 2, lot)
+    assert np.argsort(-order).tolist() == [1, 0, 2, 4, 3, 5, 6] and len(set(order)) == 7
+    assert np.argsort(-ranks(scores, 2, lot[[0, 1, 2, 3, 4, 6, 5]]))[-2:].tolist() == [6, 5], "not the earlier one"
 
 
 def test_removing_everything_does_not_look_good() -> None:

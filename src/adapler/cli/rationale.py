@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from adapler.records import Record
 
 FIGURE, PAGE, RECORDS = "rationale.png", "rationale.html", "rationale.json"
-_SHOWN = ("map", "fpr", "recall", "fpr_at_annotated", "fpr_above_cp")
+_SHOWN = ("map", "fpr", "fpr_at_annotated", "fpr_at_cp", "fpr_above_cp", "fpr_at_annotated_above_cp")
 
 
 def rationale(
@@ -55,10 +55,12 @@ def rationale(
 
     from adapler.evaluation.agreement import Question, measure_folder, records
     from adapler.evaluation.explainers import DEFAULT, EXPLAINERS
+    from adapler.folder import report_beside
     from adapler.records import Record, write_records
     from adapler.training.progress import progress_for
+    from adapler.training.snapshot import writing
 
-    reads_reduction = ("cp", "kept") if folder.reduction is None else ()
+    reads_reduction = ("cp", "kept") if folder.reduction is None else () if folder.reduction.method == "adapler" else ("cp",)
     names = tuple(name for name in DEFAULT if name not in reads_reduction)
     if explainers is not None:
         names = tuple(dict.fromkeys(name.strip() for name in explainers.split(",") if name.strip()))
@@ -69,13 +71,17 @@ def rationale(
     )
     if out is not None:
         _check_drawing()
+        with writing(out):
+            out.mkdir(parents=True, exist_ok=True)  # before minutes of measuring
     with progress_for(Console(stderr=True), quiet=quiet) as progress:
         progress.phase("explain")
         measured = measure_folder(model, data, split, question, against=against, device=device, advance=progress.advance)
+    made_by = (report_beside(folder.path) or {}).get("config", {})
     base = Record(
         kind="rationale",
         task=Path(data).name.split(".")[0],
-        backbone=folder.path.name,
+        backbone=Path(made_by["model"]).name if made_by.get("model") else folder.path.name,
+        seed=made_by.get("run", {}).get("seed"),
         split=split,
         n=measured.conditions["documents"],
         config={"reduction": None if folder.reduction is None else folder.reduction.method},
@@ -111,30 +117,37 @@ def _print(made: Sequence[Record]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from adapler.report.agreement import verdicts
+    from adapler.report.agreement import BESIDE, verdicts
 
     console = Console()
     layers = sorted({record.layer for record in made if record.layer is not None})
+    found = {(record.method, record.metric, record.layer): record for record in made}
     for metric in _SHOWN:
-        table = Table(metric, *(f"layer {layer}" for layer in layers))
+        beside = BESIDE.get(metric)
+        table = Table(f"{metric} ({beside})" if beside else metric, *(f"layer {layer}" for layer in layers))
         for name in dict.fromkeys(record.method for record in made):
-            cells = {record.layer: _cell(record) for record in made if (record.method, record.metric) == (name, metric)}
-            if cells:
-                table.add_row(str(name), *(cells.get(layer, "") for layer in layers))
+            cells = [_cell(found.get((name, metric, layer)), found.get((name, beside, layer))) for layer in layers]
+            if any(cells):
+                table.add_row(str(name), *cells)
         if table.row_count:
             console.print(table)
     about = made[0].config or {}
     console.print(
-        f"{about['documents']} documents in {about['windows']} windows ({about['window']}; {about['rationales_split']} "
-        f"rationales split, {about['windows_unmarked']} windows without one left out); the {about['class']} class is explained"
+        f"{about['documents']} documents of {about['texts']} texts in {about['windows']} windows ({about['window']}; "
+        f"{about['rationales_split']} rationales split, {about['windows_unmarked']} windows without one left out, "
+        f"{about['windows_all_marked']} marked throughout, which have no false positives to count); the {about['class']} class "
+        f"is explained"
     )
     told = verdicts([record.to_dict() for record in made])
     if told:
-        console.print("fpr_above_cp in brackets: CP's recall there is below 0.8 of saliency's, so it does not count")
+        console.print("fpr_above_cp in brackets: CP's recall there is below 0.8 of saliency's, or none, so it does not count")
     for line in told:
         console.print(line, highlight=False)
 
 
-def _cell(record: Record) -> str:
-    value = f"{record.value:.3f}"
+def _cell(record: Record | None, beside: Record | None) -> str:
+    """A value; a false positive rate with its recall."""
+    if record is None:
+        return ""
+    value = f"{record.value:.3f}" + ("" if beside is None else f" ({beside.value:.3f})")
     return value if (record.config or {}).get("counted", True) else f"[{value}]"

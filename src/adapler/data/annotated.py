@@ -57,6 +57,8 @@ class Window:
     """Per token: its word, counted from 0 in the window; NO_WORD for special tokens and the second text of a pair."""
     annotated: NDArray[np.bool_]
     """Per word, whether people marked it."""
+    words: tuple[int, int] | None = None
+    """Which of its document's words, [first, last); None where it may begin inside one."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,12 @@ def read_documents(source: str, split: str) -> tuple[list[Document], int]:
                 check_text(cell(table.where(place), PAIR_COLUMN), text)
             documents.append(Document(table.where(place), tuple(words), tuple(map(int, marks)), label, *pair))
     return documents, without
+
+
+def text_groups(documents: Sequence[Document]) -> list[int]:
+    """Of each document the number of its words among those that differ: several questions may ask about one text."""
+    numbers: dict[tuple[str, ...], int] = {}
+    return [numbers.setdefault(document.words, len(numbers)) for document in documents]
 
 
 def _check(table: Table, place: int, words: Any, marks: Any) -> None:
@@ -156,7 +164,7 @@ class Cutter:
                 truncated=bool(encoding.overflowing),
             )
             annotated = np.array(document.rationale[start:end]) > 0
-            windows.append(Window(number, label, text, _words_of(encoding, words), annotated))
+            windows.append(Window(number, label, text, _words_of(encoding, words), annotated, (start, end)))
         marks = document.rationale
         return windows, sum(marks[end - 1] == marks[end] != 0 for _, end in spans[:-1])
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 from adapler import checkpoint
 from adapler.backbones.base import Backbone
-from adapler.data.annotated import Cut, Cutter, Document, Rule, Window, read_documents
+from adapler.data.annotated import Cut, Cutter, Document, Rule, Window, read_documents, text_groups
 from adapler.data.labels import label_numbers, numbered
 from adapler.errors import BadInput
 from adapler.evaluation.evaluate import FULL_FOLDER
 from adapler.evaluation.explainers import EXPLAINERS, explain
 from adapler.evaluation.faithfulness import faithfulness, probabilities
-from adapler.evaluation.rationale import above_uniform, agreement, combined, shares, word_scores
+from adapler.evaluation.rationale import above_uniform, agreement, combined, ranks, shares, word_scores
 from adapler.methods.base import Reducer
 from adapler.records import Record
 
@@ -27,6 +27,8 @@ ENOUGH = 0.8
 """CP's false positive rate counts where its recall is at least this share of saliency's: who selects little errs little."""
 _EXPLAINING = 0.25
 """What explaining counts on the progress bar, where faithfulness is measured as well."""
+LEVELS = ("fpr", "fpr_at_annotated", "fpr_at_cp")
+"""False positive rates that CP's is held against: at the uniform level, and of as many words for all."""
 RIVALS = ("saliency", "attention", "attention_cls", "rollout", "rollout_cls")
 """Explainers that CP's false positive rate is held against."""
 
@@ -37,8 +39,8 @@ class Agreement:
 
     columns: dict[str, dict[str, NDArray[np.float64]]]
     """By explainer and measure: (layers, windows)."""
-    documents: NDArray[np.int64]
-    """Of each window, its document."""
+    groups: NDArray[np.int64]
+    """Of each window, the text it is of: what questions ask of one passage is no independent evidence."""
     conditions: dict[str, Any]
     """What the numbers depend on."""
 
@@ -78,7 +80,7 @@ def measure_folder(
     labels = numbered([d.labelled for d in documents], label_numbers(opened.backbone.labels), where_known="the model").numbers
     if against is None and (Path(model) / FULL_FOLDER).is_dir():
         against = Path(model) / FULL_FOLDER
-    full = opened.backbone if against is None else checkpoint.load(against, device=device).backbone
+    full = opened.backbone if against is None else _comparable(opened, checkpoint.load(against, device=device), against)
     reduced = None if opened.reducer is None else (opened.backbone, opened.reducer)
     cut = Cutter(opened.tokenizer, opened.max_length, question.rule)(documents, labels)
     measured = measure(full, reduced, documents, cut, question, advance)
@@ -88,6 +90,24 @@ def measure_folder(
         "without_rationale": without,
     }
     return replace(measured, conditions={**measured.conditions, **about})
+
+
+def _comparable(opened: checkpoint.Checkpoint, other: checkpoint.Checkpoint, where: str | Path) -> Backbone:
+    """The other's backbone, if it reads the same tokens and gives the same labels."""
+    for what, one, two in (
+        ("labels", opened.backbone.labels, other.backbone.labels),
+        ("layers", len(opened.backbone.blocks), len(other.backbone.blocks)),
+        ("vocabulary", opened.tokenizer.get_vocab(), other.tokenizer.get_vocab()),
+    ):
+        if one != two:
+            told = "" if isinstance(one, dict) else f" ({two} instead of {one})"
+            raise BadInput(f"{where} has other {what} than the model{told}; give the classifier the model was made from")
+    if other.backbone.max_length < opened.max_length:
+        raise BadInput(
+            f"{where} reads {other.backbone.max_length} tokens, the model {opened.max_length}; give the classifier it was made "
+            f"from"
+        )
+    return other.backbone
 
 
 def measure(
@@ -109,16 +129,19 @@ def measure(
     kept: dict[str, list[NDArray[np.float64]]] = {name: [np.zeros(0)] * len(windows) for name in question.explainers}
     texts = [window.text for window in windows]
     passes = explain(question.explainers, full, texts, reduced=reduced, labels=labels, seed=question.seed)
+    random = np.random.default_rng(question.seed)
+    lots = [random.random(len(window.annotated)) for window in windows]
     for index, explained in passes:
         by_words = {name: _by_words(windows[index], scores) for name, scores in explained.scores.items()}
         counts = _selected(by_words["cp"]) if "cp" in by_words else None
         for name, words in by_words.items():
-            kept[name][index] = words[EXPLAINERS[name].layer]
+            kept[name][index] = ranks(words, range(layers)[EXPLAINERS[name].layer], lots[index])
             token_share = shares(np.asarray(explained.scores[name], dtype=float))
             for layer in range(layers):
                 found = agreement(
                     words[layer],
                     windows[index].annotated,
+                    order=ranks(words, layer, lots[index]),
                     share=marked,
                     token_share=token_share[layer],
                     word_of=windows[index].word_of,
@@ -143,20 +166,23 @@ def measure(
         "documents": len({window.document for window in windows}),
         "windows": len(windows),
         "windows_unmarked": cut.unmarked,
+        "windows_all_marked": sum(bool(window.annotated.all()) for window in windows),
         "rationales_split": cut.split,
         "marked_share": round(marked, 4),
         "seed": question.seed,
     }
-    return Agreement(columns, np.array([window.document for window in windows]), conditions)
+    groups = text_groups(documents)
+    conditions["texts"] = len({groups[window.document] for window in windows})
+    return Agreement(columns, np.array([groups[window.document] for window in windows]), conditions)
 
 
 def records(measured: Agreement, base: Record) -> list[Record]:
-    """A record an explainer, layer and measure, with the 95% interval of resampled documents; then CP's false positive rate
-    held against the others', layer by layer, on the same resamples. `base` brings task, model and conditions."""
-    draws = _draws(measured.documents)
+    """A record an explainer, layer and measure, with the 95% interval of resampled texts; then CP's false positive rates held
+    against the others', layer by layer, on the same resamples. `base` brings task, model and conditions."""
+    draws = _draws(measured.groups)
     made, drawn = [], {}
     for name, columns in measured.columns.items():
-        means = combined({measure_name: _means(column, measured.documents, draws) for measure_name, column in columns.items()})
+        means = combined({measure_name: _means(column, measured.groups, draws) for measure_name, column in columns.items()})
         drawn[name] = means
         for measure_name, values in means.items():
             for layer in range(values.shape[0]):
@@ -165,18 +191,28 @@ def records(measured: Agreement, base: Record) -> list[Record]:
     if "cp" not in drawn:
         return made
     for name in (rival for rival in RIVALS if rival in drawn):
-        for layer, (ours, theirs) in enumerate(zip(drawn["cp"]["fpr"], drawn[name]["fpr"], strict=True)):
-            about = dict(measured.conditions)
-            if "saliency" in drawn:
-                enough = drawn["cp"]["recall"][layer, 0] >= ENOUGH * drawn["saliency"]["recall"][layer, 0]
-                about["counted"] = bool(enough)
-            made.append(_record(base, name, layer, "fpr_above_cp", theirs - ours, about))
+        for level in LEVELS:
+            for layer, (ours, theirs) in enumerate(zip(drawn["cp"][level], drawn[name][level], strict=True)):
+                # As many words for all need no excuse.
+                counted = level != LEVELS[0] or _selects_enough(drawn, layer)
+                about = {**measured.conditions, "counted": counted}
+                if np.isfinite(theirs[0] - ours[0]):
+                    made.append(_record(base, name, layer, f"{level}_above_cp", theirs - ours, about))
     return made
+
+
+def _selects_enough(drawn: Mapping[str, Mapping[str, NDArray[np.float64]]], layer: int) -> bool:
+    """Whether CP finds enough of what saliency finds for its errors to be held against anybody's; without saliency, nobody can
+    say."""
+    if "saliency" not in drawn:
+        return False
+    ours, theirs = (float(drawn[name]["recall"][layer, 0]) for name in ("cp", "saliency"))
+    return ours > 0 and ours >= ENOUGH * theirs
 
 
 def _record(base: Record, name: str, layer: int, metric: str, values: NDArray[np.float64], about: dict[str, Any]) -> Record:
     """`values`: first the measured one, then those of the resamples."""
-    low, high = np.percentile(values[1:], [2.5, 97.5])
+    low, high = np.nanpercentile(values[1:], [2.5, 97.5])
     return replace(
         base,
         method=name,
@@ -188,19 +224,24 @@ def _record(base: Record, name: str, layer: int, metric: str, values: NDArray[np
     )
 
 
-def _draws(documents: NDArray[np.int64]) -> NDArray[np.int64]:
-    """(1 + resamples, documents): how often each document is drawn; the first row is the data as it is."""
-    count = len(np.unique(documents))
+def _draws(groups: NDArray[np.int64]) -> NDArray[np.int64]:
+    """(1 + resamples, texts): how often each text is drawn; the first row is the data as it is."""
+    count = len(np.unique(groups))
     random = np.random.default_rng(0)
     drawn = random.multinomial(count, np.full(count, 1 / count), size=RESAMPLES)
     return np.concatenate([np.ones((1, count), dtype=np.int64), drawn])
 
 
-def _means(column: NDArray[np.float64], documents: NDArray[np.int64], draws: NDArray[np.int64]) -> NDArray[np.float64]:
-    """(layers, 1 + resamples): means over windows, whole documents drawn."""
-    _, owner = np.unique(documents, return_inverse=True)
-    sums = np.stack([np.bincount(owner, weights=row, minlength=draws.shape[1]) for row in column])
-    return np.asarray(sums @ draws.T / (draws @ np.bincount(owner)))
+def _means(column: NDArray[np.float64], groups: NDArray[np.int64], draws: NDArray[np.int64]) -> NDArray[np.float64]:
+    """(layers, 1 + resamples): means over windows that have a value, whole texts drawn."""
+    _, owner = np.unique(groups, return_inverse=True)
+
+    def by_group(weights: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.stack([np.bincount(owner, weights=row, minlength=draws.shape[1]) for row in weights])
+
+    there = np.isfinite(column)
+    sums, counts = (by_group(each) @ draws.T for each in (np.where(there, column, 0.0), there.astype(float)))
+    return np.asarray(np.divide(sums, counts, out=np.full(sums.shape, np.nan), where=counts > 0))
 
 
 def _by_words(window: Window, scores: NDArray[np.float32]) -> NDArray[np.float64]:

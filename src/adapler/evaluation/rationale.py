@@ -35,6 +35,8 @@ MEASURES: dict[str, Measure] = {
     "selected": Measure("share of all words for which the same holds", False),
     "fpr_of_tokens": Measure("as fpr, with shares and n over all tokens, special ones included", False),
     "recall_of_tokens": Measure("as recall, with shares and n over all tokens, special ones included", True),
+    "fpr_of_left": Measure("as fpr, with n the words that have any share: of CP those that are still there", False),
+    "recall_of_left": Measure("as recall, with the same n", True),
     "fpr_at_annotated": Measure("false positive rate of as many words as are marked, those with the highest scores", False),
     "recall_at_annotated": Measure("their recall", True),
     "fpr_at_cp": Measure("false positive rate of as many words as CP selects at 1/n in that layer", False),
@@ -71,6 +73,15 @@ def top(scores: Scores, k: int) -> Marks:
     return chosen
 
 
+def ranks(scores: Scores, layer: int, lot: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Of (layers, words) scores the order at a layer as numbers without equals, higher for higher scores. Equals are told apart
+    by the layers before, the nearest first, as words are that left at different depths; what is equal there too, by `lot`."""
+    order = np.lexsort((lot, *scores[: layer + 1]))
+    placed = np.empty(len(order))
+    placed[order] = np.arange(len(order))
+    return placed
+
+
 def expected_top(scores: Scores, k: int) -> NDArray[np.float64]:
     """How likely each is among the `k` highest if equals are drawn by lot: no order of equals can look good by luck."""
     k = min(k, len(scores))
@@ -82,16 +93,19 @@ def expected_top(scores: Scores, k: int) -> NDArray[np.float64]:
 
 
 def rates(chosen: Scores | Marks, annotated: Marks) -> tuple[float, float]:
-    """False positive rate and recall; each 0 where there is nothing to be wrong or right about."""
+    """False positive rate and recall; NaN where there is nothing to be wrong or right about, which no mean counts."""
     weight = np.asarray(chosen, dtype=float)
-    negatives, positives = (~annotated).sum(), annotated.sum()
-    return float(weight[~annotated].sum() / max(negatives, 1)), float(weight[annotated].sum() / max(positives, 1))
+    wrong, right = weight[~annotated], weight[annotated]
+    return float(wrong.mean()) if len(wrong) else math.nan, float(right.mean()) if len(right) else math.nan
 
 
 def precision_recall_areas(scores: Scores, annotated: Marks) -> tuple[float, float]:
-    """Under the precision-recall curve: by steps, which is average precision, and by trapezoids, which is ERASER's AUPRC."""
+    """Under the precision-recall curve: by steps, which is average precision, and by trapezoids, which is ERASER's AUPRC. NaN
+    where all words are marked, or none: every order is right then, and ERASER leaves such texts out as well."""
     from sklearn.metrics import precision_recall_curve
 
+    if annotated.all() or not annotated.any():
+        return math.nan, math.nan
     precision, recall, _ = precision_recall_curve(annotated, scores)
     steps = -np.diff(recall)
     return float(np.sum(steps * precision[:-1])), float(np.sum(steps * (precision[:-1] + precision[1:]) / 2))
@@ -124,22 +138,31 @@ def budget(share: float, words: int) -> int:
 
 
 def agreement(
-    words: Scores, annotated: Marks, *, share: float, token_share: Scores, word_of: NDArray[np.int64], k_cp: int | None
+    words: Scores,
+    annotated: Marks,
+    *,
+    order: Scores,
+    share: float,
+    token_share: Scores,
+    word_of: NDArray[np.int64],
+    k_cp: int | None,
 ) -> dict[str, float]:
     """All plausibility measures of one text and layer; `iou_precision` and `iou_recall` become `iou_f1` when averaged.
 
-    `words` are the words' scores, `share` the mean marked share of the data, `token_share` (tokens,) each token's share of all
-    tokens' scores, `k_cp` the number of words CP selects.
+    `words` are the words' scores, `order` their `ranks`, `share` the mean marked share of the data, `token_share` (tokens,)
+    each token's share of all tokens' scores, `k_cp` the number of words CP selects.
     """
     n = len(words)
-    chosen = above_uniform(shares(words), n)
+    by_words = shares(words)
+    chosen = above_uniform(by_words, n)
     fpr, recall = rates(chosen, annotated)
+    fpr_left, recall_left = rates(above_uniform(by_words, max(1, int((words > 0).sum()))), annotated)
     by_tokens = word_scores(token_share[None], word_of, n)[0]
     fpr_tokens, recall_tokens = rates(above_uniform(by_tokens, len(word_of)), annotated)
     fpr_annotated, recall_annotated = rates(expected_top(words, int(annotated.sum())), annotated)
     by_steps, by_trapezoids = precision_recall_areas(words, annotated)
     k = budget(share, n)
-    precise, complete = iou_precision_recall(top(words, k), annotated)
+    precise, complete = iou_precision_recall(top(order, k), annotated)
     found = {
         "map": by_steps,
         "auprc": by_trapezoids,
@@ -148,6 +171,8 @@ def agreement(
         "selected": float(chosen.mean()),
         "fpr_of_tokens": fpr_tokens,
         "recall_of_tokens": recall_tokens,
+        "fpr_of_left": fpr_left,
+        "recall_of_left": recall_left,
         "fpr_at_annotated": fpr_annotated,
         "recall_at_annotated": recall_annotated,
         "token_f1": token_f1(expected_top(words, k), annotated),

@@ -19,7 +19,22 @@ PANELS = (
     ("map", "mean average precision"),
     ("fpr", "false positive rate at 1/n"),
     ("recall", "recall at 1/n"),
+    ("fpr_at_annotated", "false positive rate, as many as marked"),
 )
+BESIDE = {
+    "fpr": "recall",
+    "fpr_of_tokens": "recall_of_tokens",
+    "fpr_of_left": "recall_of_left",
+    "fpr_at_annotated": "recall_at_annotated",
+    "fpr_at_cp": "recall_at_cp",
+}
+"""The recall that stands beside a false positive rate: who selects nothing has neither."""
+_AT = {
+    "fpr_above_cp": "at 1/n",
+    "fpr_at_annotated_above_cp": "of as many words as people marked",
+    "fpr_at_cp_above_cp": "of as many words as CP selects at 1/n",
+}
+"""At what CP is held against the others."""
 _LINES = {
     "cp": ("#D55E00", "o", "-"),
     "kept": ("#D55E00", "s", ":"),
@@ -35,12 +50,12 @@ _LINES = {
 
 
 def draw(rows: Sequence[Row], path: Path) -> None:
-    """The paper's Figure 5, with recall beside it; PNG, SVG or PDF by the file's ending."""
+    """The paper's Figure 5, with recall and equal numbers beside it; PNG, SVG or PDF by the file's ending."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise MissingExtra("drawing needs matplotlib, which is not installed; pip install 'adapler[plot]'") from error
-    figure = Figure(figsize=(4.2 * len(PANELS), 3.4), layout="constrained")
+    figure = Figure(figsize=(4.0 * len(PANELS), 3.4), layout="constrained")
     for number, (metric, title) in enumerate(PANELS):
         axes = figure.add_subplot(1, len(PANELS), number + 1)
         for name, (colour, mark, line) in _LINES.items():
@@ -83,12 +98,17 @@ def write_agreement(rows: Sequence[Row], meanings: dict[str, str], path: Path) -
 
 
 def _table(rows: Sequence[Row], names: Sequence[str], metric: str) -> list[tuple[str, list[str]]]:
-    """An explainer a line: its name and a cell a layer, with the interval."""
+    """An explainer a line: its name and a cell a layer, with the interval, and a false positive rate's recall behind it."""
     layers = sorted({row["layer"] for row in rows})
-    found = {(row["method"], row["layer"]): row for row in rows if row["metric"] == metric}
+    found = {(row["method"], row["metric"], row["layer"]): row for row in rows}
     lines = []
     for name in names:
-        cells = [shown(found.get((name, layer))) for layer in layers]
+        cells = [shown(found.get((name, metric, layer))) for layer in layers]
+        if metric in BESIDE:
+            recalls = [found.get((name, BESIDE[metric], layer)) for layer in layers]
+            cells = [
+                cell if row is None else f"{cell}, recall {row['value']:.3f}" for cell, row in zip(cells, recalls, strict=True)
+            ]
         if any(cells):
             lines.append((name, cells))
     return lines
@@ -102,33 +122,41 @@ def shown(row: Row | None) -> str:
     return f"{row['value']:.3f} ({low:.3f} to {high:.3f})"
 
 
-def _contests(rows: Sequence[Row]) -> list[tuple[str, list[str]]]:
-    """By how much each explainer's false positive rate lies above CP's; in brackets where CP's recall is too low to count."""
+def _contests(rows: Sequence[Row]) -> list[tuple[str, list[tuple[str, list[str]]]]]:
+    """At each level, by how much each explainer's false positive rate lies above CP's; in brackets where it does not count."""
     layers = sorted({row["layer"] for row in rows})
-    found = {(row["method"], row["layer"]): row for row in rows if row["metric"] == "fpr_above_cp"}
-    lines = []
-    for name in dict.fromkeys(name for name, _ in found):
-        cells = []
-        for layer in layers:
-            cell = shown(found.get((name, layer)))
-            cells.append(cell if found[name, layer]["config"].get("counted", True) else f"[{cell}]")
-        lines.append((name, cells))
-    return lines
+    parts = []
+    for metric, words in _AT.items():
+        found = {(row["method"], row["layer"]): row for row in rows if row["metric"] == metric}
+        lines = []
+        for name in dict.fromkeys(name for name, _ in found):
+            cells = []
+            for layer in layers:
+                row = found.get((name, layer))
+                cells.append(shown(row) if row is None or row["config"].get("counted") else f"[{shown(row)}]")
+            lines.append((name, cells))
+        if lines:
+            parts.append((words, lines))
+    return parts
 
 
 def verdicts(rows: Sequence[Row]) -> list[str]:
-    """Figure 5's claim in words, an explainer a line: in how many layers that count CP selects fewer unmarked words."""
+    """Figure 5's claim in words, a level and explainer a line: in how many layers that count CP selects fewer wrong words."""
     lines = []
-    found = [row for row in rows if row["metric"] == "fpr_above_cp"]
-    for name in dict.fromkeys(row["method"] for row in found):
-        own = [row for row in found if row["method"] == name]
-        counted = [row for row in own if row["config"].get("counted", True)]
-        below = [row for row in counted if row["value"] > 0]
-        sure = [row for row in below if row["config"]["interval_95"][0] > 0]
-        lines.append(
-            f"CP's false positive rate lies below that of {name} in {len(below)} of {len(counted)} layers that count "
-            f"(the whole interval in {len(sure)}); {len(own) - len(counted)} do not count"
-        )
+    for metric, words in _AT.items():
+        found = [row for row in rows if row["metric"] == metric]
+        for name in dict.fromkeys(row["method"] for row in found):
+            own = [row for row in found if row["method"] == name]
+            counted = [row for row in own if row["config"].get("counted")]
+            below = [row for row in counted if row["value"] > 0]
+            sure = [row for row in below if row["config"]["interval_95"][0] > 0]
+            left_out = f"; {len(own) - len(counted)} do not count" if len(counted) < len(own) else ""
+            lines.append(
+                f"CP's false positive rate {words} lies below that of {name} in {len(below)} of {len(counted)} layers that "
+                f"count (the whole interval in {len(sure)}){left_out}"
+            )
+    if not any(row["method"] == "saliency" for row in rows) and lines:
+        lines.append("at 1/n no layer counts: whether CP selects enough is judged by saliency, which was not measured")
     return lines
 
 

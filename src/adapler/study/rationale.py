@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 from adapler import checkpoint
 from adapler.engine import model_cost
 from adapler.errors import BadConfig
-from adapler.evaluation.evaluate import paired_bootstrap
 from adapler.evaluation.metrics import accuracy
 from adapler.evaluation.outcome import run
 from adapler.records import Record, write_records
@@ -31,7 +30,7 @@ from adapler.study.rationale_plan import CHOSEN_BY, RationaleCell, RationalePlan
 from adapler.study.rationale_texts import Material, choosing_scores, gather, prepared, texts_of
 from adapler.study.static import best_full_length
 from adapler.training.session import Progress
-from adapler.training.snapshot import read_json, write_json
+from adapler.training.snapshot import read_json, write_json, writing
 
 PLAN_FILE, CELL_FILE = "rationale.json", "cell.json"
 RESAMPLES = 1000
@@ -112,6 +111,7 @@ def _run_cell(plan: RationalePlan, cell: RationaleCell, out: Path, material: Mat
     made = {
         "predictions": predictions.tolist(),
         "labels": labels.tolist(),
+        "texts": material.test_texts,
         "dev_score": dev,
         "lr": rate,
         "flops": sum(map(cost.full, outcome.counts)),
@@ -142,7 +142,8 @@ def _record(plan: RationalePlan, cell: RationaleCell, out: Path) -> Record:
     labels, answers, others = (np.asarray(each) for each in (own["labels"], own["predictions"], full["predictions"]))
     reached, whole = accuracy(labels, answers), accuracy(labels, others)
     config = json.loads(cell.config.model_dump_json())
-    low, high = paired_bootstrap("accuracy", labels, others, answers)
+    before, after = ((each == labels).astype(float)[None] for each in (others, answers))
+    _, low, high = paired(before, after, own["texts"])
     return Record(
         kind="rationale",
         task=cell.task,
@@ -163,18 +164,22 @@ def _record(plan: RationalePlan, cell: RationaleCell, out: Path) -> Record:
             "data": {**config["data"], "source": cell.task},
             **{key: getattr(plan, key) for key in ("window", "max_windows", "positions", "target", "dev_limit", "test_limit")},
             **{key: own[key] for key in ("dev_score", "tokens_mean", "windows", "marked_words_mean")},
+            "texts": len(set(own["texts"])),
+            "majority": float(np.bincount(labels).max() / len(labels)),
             "loss_points_95": [low, high],
         },
     )
 
 
 def _pairs(plan: RationalePlan, task: str, out: Path) -> list[Record]:
-    """Differences in points over the seeds that both rows have, with 95% intervals over documents."""
+    """Differences in points over the seeds that both rows have, with 95% intervals over texts."""
+    texts: list[int] = []
     right: dict[str, dict[int, NDArray[np.float64]]] = {}
     for cell in rationale_cells(plan):
         if cell.task == task and rationale_done(out, cell):
             found = read_json(cell_folder(out, cell) / CELL_FILE)
             hits = np.asarray(found["predictions"]) == np.asarray(found["labels"])
+            texts = found["texts"]
             right.setdefault(cell.row, {})[cell.seed] = hits.astype(float)
     base = Record(kind="rationale", task=task, backbone=Path(plan.model).name, split="test", metric="accuracy")
     made = []
@@ -182,8 +187,8 @@ def _pairs(plan: RationalePlan, task: str, out: Path) -> list[Record]:
         seeds = sorted(set(right.get(first, {})) & set(right.get(second, {})))
         if seeds:
             one, other = (np.stack([right[row][seed] for seed in seeds]) for row in (first, second))
-            value, low, high = paired(one, other)
-            about = {"interval_95": [low, high], "seeds": seeds, "resampled": "documents"}
+            value, low, high = paired(one, other, texts)
+            about = {"interval_95": [low, high], "seeds": seeds, "resampled": "texts", "texts": len(set(texts))}
             made.append(
                 replace(
                     base,
@@ -198,12 +203,16 @@ def _pairs(plan: RationalePlan, task: str, out: Path) -> list[Record]:
     return made
 
 
-def paired(first: NDArray[np.float64], second: NDArray[np.float64], seed: int = 0) -> tuple[float, float, float]:
-    """Difference in points of two rows of (seeds, documents) right answers, and its 95% interval over documents: both rows
-    and all seeds see the same resample."""
+def paired(
+    first: NDArray[np.float64], second: NDArray[np.float64], texts: Sequence[int], seed: int = 0
+) -> tuple[float, float, float]:
+    """Difference in points of two rows of (seeds, documents) right answers, and its 95% interval over texts: both rows and all
+    seeds see the same resample, and documents that share a text are drawn together."""
     each = 100 * (first - second).mean(axis=0)
-    drawn = np.random.default_rng(seed).multinomial(len(each), np.full(len(each), 1 / len(each)), size=RESAMPLES)
-    low, high = np.percentile(drawn @ each / len(each), [2.5, 97.5])
+    _, owner = np.unique(texts, return_inverse=True)
+    sums, sizes = np.bincount(owner, weights=each), np.bincount(owner)
+    drawn = np.random.default_rng(seed).multinomial(len(sums), np.full(len(sums), 1 / len(sums)), size=RESAMPLES)
+    low, high = np.percentile(drawn @ sums / (drawn @ sizes), [2.5, 97.5])
     return float(each.mean()), float(low), float(high)
 
 
@@ -220,5 +229,6 @@ def _claim(plan: RationalePlan, out: Path) -> None:
         changed += [f"by_task.{task}" for task, own in before["by_task"].items() if plan.by_task.get(task, own) != own]
         if changed:
             raise BadConfig(f"{out} holds a pilot with other {', '.join(changed)}; choose another --out")
-    out.mkdir(parents=True, exist_ok=True)
+    with writing(file):
+        out.mkdir(parents=True, exist_ok=True)
     write_json(file, resolved)

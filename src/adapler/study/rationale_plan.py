@@ -38,7 +38,7 @@ class RationalePlan(Settings):
     max_windows: int | None = Field(None, ge=1, description="Windows taken of a document, from its beginning; all by default.")
     positions: Positions = Field("original", description="Of chosen words: where they stood in the window, or closed up.")
     target: Literal["predicted", "gold"] = Field("predicted", description="The class whose saliency chooses words.")
-    dev_limit: int | None = Field(None, ge=1, description="Only so many dev documents (the first ones).")
+    dev_limit: int | None = Field(None, ge=1, description="Only so many dev documents, drawn by the seed.")
     test_limit: int | None = Field(None, ge=1, description="Only so many test documents (the first ones).")
     settings: dict[str, Any] = Field({}, description="Settings of training: finetune.*, data.max_length, data.train_limit.")
     by_task: dict[str, dict[str, Any]] = Field({}, description="And for the cells of a task.")
@@ -72,7 +72,16 @@ def read_rationale_plan(path: Path) -> RationalePlan:
         raise BadConfig(f"{path}: by_task names {sorted(unknown)[0]!r}, which is not in the study")
     if "full" not in plan.rows:
         raise BadConfig(f"{path}: rows must hold `full`: it chooses the words of others, and all are held against it")
-    rationale_cells(plan)  # refuses settings that are not
+    for key, given in (("settings", plan.settings), *((f"by_task.{task}", own) for task, own in plan.by_task.items())):
+        unused = [name for name in given if name not in ("data", "finetune", "run")]
+        if unused:
+            raise BadConfig(f"{path}: {key} sets `{unused[0]}`, which a pilot does not use; it fine-tunes: data, finetune, run")
+        if "lr" in given.get("finetune", {}):
+            raise BadConfig(f"{path}: {key} sets finetune.lr; a pilot tries `rates`")
+    names = [cell.name for cell in rationale_cells(plan)]  # which refuses settings that are not
+    doubled = [name for name in names if names.count(name) > 1]
+    if doubled:
+        raise BadConfig(f"{path}: two runs would have the name {doubled[0]}; tasks, rows and seeds have to differ")
     return plan
 
 

@@ -40,6 +40,10 @@ def pilot_table(records: Sequence[Row]) -> Table:
                         "" if paper is None else f"{paper[1]:.1f}x",
                     ]
                 )
+        whole = [row for row in records if (row["task"], row.get("variant")) == (task, "full") and "majority" in row["config"]]
+        if whole:
+            level = f"{100 * statistics.mean(row['config']['majority'] for row in whole):.1f}"
+            lines.append([task, "the commonest label", "", level, "", "", "", ""])
     head = ["task", "words", "seeds", "accuracy", "against full", "speedup", "paper's", "paper's speedup"]
     return Table("Test accuracy (points) of models fine-tuned and tested on the chosen words alone, as many as people marked; "
                  "mean over seeds. Beside it the paper's, on its own backbone.", head, lines)  # fmt: skip
@@ -55,7 +59,8 @@ def pairs_table(records: Sequence[Row]) -> Table:
             seeds = str(len(row["config"]["seeds"]))
             lines.append([row["task"], row["variant"], seeds, f"{row['value']:+.1f}", f"{low:+.1f} to {high:+.1f}", sure])
     return Table(
-        "Differences in points with the 95% interval of a paired bootstrap over test documents.",
+        "Differences in points with the 95% interval of a paired bootstrap over test texts; documents that share one are drawn "
+        "together.",
         ["task", "rows", "seeds", "difference", "95%", "differs from 0"],
         lines,
     )

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from safetensors.torch import load_file
 
 from adapler import checkpoint
-from adapler.data.annotated import Cutter, Document, Window, only_words, read_documents
+from adapler.data.annotated import Cutter, Document, Window, only_words, read_documents, text_groups
 from adapler.data.labels import Examples, label_names, numbered
 from adapler.data.load import DEFAULT_MAX_LENGTH, Dataset
 from adapler.data.text import EncodedText
@@ -37,22 +37,24 @@ class Material:
     windows: dict[str, list[Window]]
     documents: dict[str, int]
     """By split, how many."""
+    test_texts: list[int]
+    """Of each test document with a window, the number of its text: questions may share one."""
     max_length: int
 
 
 def gather(plan: RationalePlan, cell: RationaleCell) -> Material:
-    """Read, choose (`train_limit` by the seed alone) and cut."""
+    """Read, choose (`train_limit` and `dev_limit` by the seed alone) and cut."""
     data = cell.config.data
     read = {split: read_documents(data.source, split)[0] for split in ("train", "dev", "test")}
     for split, found in read.items():
         if not found:
             raise BadInput(f"{data.source}: no document of {split} is annotated, so no word of it can be chosen")
     values, names = label_names([document.labelled for document in read["train"]], SINGLE, None, "label")
-    limit = data.train_limit
-    if limit is not None and limit < len(read["train"]):
-        chosen = np.random.default_rng(cell.seed).choice(len(read["train"]), limit, replace=False)
-        read["train"] = [read["train"][index] for index in sorted(chosen.tolist())]
-    read["dev"], read["test"] = read["dev"][: plan.dev_limit], read["test"][: plan.test_limit]
+    for split, limit in (("train", data.train_limit), ("dev", plan.dev_limit)):
+        if limit is not None and limit < len(read[split]):
+            chosen = np.random.default_rng(cell.seed).choice(len(read[split]), limit, replace=False)
+            read[split] = [read[split][index] for index in sorted(chosen.tolist())]
+    read["test"] = read["test"][: plan.test_limit]
     backbone, tokenizer = load_backbone(plan.model, names, cell.seed)
     max_length = min(data.max_length or DEFAULT_MAX_LENGTH, backbone.max_length)
     cutter = Cutter(tokenizer, max_length, plan.window)
@@ -63,7 +65,9 @@ def gather(plan: RationalePlan, cell: RationaleCell) -> Material:
 
     windows = {split: cut(documents) for split, documents in read.items()}
     counts = {split: len({window.document for window in found}) for split, found in windows.items()}
-    return Material(names, windows, counts, max_length)
+    groups = text_groups(read["test"])
+    texts = [groups[document] for document in sorted({window.document for window in windows["test"]})]
+    return Material(names, windows, counts, texts, max_length)
 
 
 def texts_of(
