@@ -113,6 +113,10 @@ class TrBertSettings(Settings):
     alpha: float = Field(1.0, ge=0, description="What a whole text of kept tokens costs the reward.")
     copies: int = Field(4, ge=2, le=64, description="Draws of each text, whose mean is the baseline (8 in the paper).")
     guide_rate: float = Field(0.5, ge=0, le=1, description="Share of the policy's updates in which one draw is the guide's.")
+    settle_epochs: int = Field(
+        0, ge=0, le=1000, description="Passes after those, in which nothing is drawn and the network alone learns."
+    )
+    settle_lr: float = Field(1e-4, gt=0, le=1, description="Peak learning rate of the network in those.")
     batch_size: int = Field(32, ge=1, description="Texts per update.")
     warmup: float = Field(0.1, ge=0, lt=1, description="Share of updates over which the rates rise.")
 

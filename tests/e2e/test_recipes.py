@@ -29,6 +29,7 @@ OWN: dict[str, dict[str, Any]] = {
 }
 
 
+OWN_AND_SETTLES: dict[str, Any] = {**OWN["trbert"]["trbert"], "settle_epochs": 2, "settle_lr": 1e-3}
 SETTLES: dict[str, Any] = {"reduce": {"epochs": 3, "settle_epochs": 3, "lr": 1e-3, "predictor_lr": 1e-2}}
 
 
@@ -97,6 +98,20 @@ def test_a_network_settles_under_the_reduction_that_was_learnt(tmp_path: Path) -
     assert "of settling, after reduction" in page and "steepness of soft removal" in page
 
 
+def test_a_policy_holds_still_while_its_network_settles(tmp_path: Path) -> None:
+    settings = {**planted_settings(tmp_path), "method": "trbert", "trbert": OWN_AND_SETTLES, "steer": {"target_speedup": 50.0}}
+    report = train(build_config(settings), tmp_path / "run", Silent())
+    assert [row["phase"] for row in report["history"][-2:]] == ["settle", "settle"]
+    before = kept(tmp_path / "run" / "work" / "best.safetensors")
+    after = kept(tmp_path / "run" / "work" / "settled.safetensors")
+    policy = [name for name in before if name.startswith("reducer.")]
+    moved = [name for name in policy if not before[name].equal(after[name])]
+    assert policy and all(name.endswith("dense_out.bias") for name in moved), "thresholds alone, on their way to the target"
+    assert not before["model.classifier.weight"].equal(after["model.classifier.weight"])
+    # Three layers, of which the first sees every token: fifty times as fast it cannot be.
+    assert 1.3 < report["history"][-1]["flops_speedup"] < 3.0
+
+
 def test_without_a_target_a_network_settles_where_it_is(tmp_path: Path) -> None:
     settings = {**planted_settings(tmp_path), **SETTLES}
     train(build_config(settings), tmp_path / "run", Silent())
@@ -113,7 +128,7 @@ def kept(file: Path) -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize("method", [*OWN, "adapler"])
 def test_a_stopped_run_ends_in_the_same_weights(method: str, tmp_path: Path) -> None:
     torch.set_num_threads(1)
-    own = OWN.get(method, SETTLES)
+    own = SETTLES if method == "adapler" else {"trbert": OWN_AND_SETTLES} if method == "trbert" else OWN[method]
     settings = {**planted_settings(tmp_path), "method": method, **own}
     settings["data"]["source"] = str(write_planted_data(tmp_path / "few", train=96, dev=30, test=0))
     (tmp_path / "few" / "test.jsonl").unlink()

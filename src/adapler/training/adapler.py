@@ -81,6 +81,15 @@ class AdapLeRRecipe(Recipe):
         if not self.passed(reduce.name, snapshot):
             session.run(reduce, snapshot)
             reduce.load_best()
-        settle = Settle(given, reducer, max(finetune.scores), teacher)
+        settle = Settle(
+            given,
+            reducer,
+            max(finetune.scores),
+            teacher,
+            config.reduce,
+            target=config.steer.target_speedup,
+            weight_decay=config.reduce.weight_decay,
+            unlabelled=prepared.unlabelled,
+        )
         session.run(settle, snapshot)
         return settle

@@ -29,6 +29,8 @@ class Labelled(Reducing):
 
     moves = 0
     """Passes at whose beginning thresholds move towards the target."""
+    target: float | None = None
+    """The speedup they move to."""
 
     def __init__(
         self,
@@ -68,10 +70,10 @@ class Labelled(Reducing):
             loss += float(part.detach())
         return loss
 
-    def approach_target(self) -> None:
-        """Let thresholds move to the speed that was asked for, if one was."""
-        if self.given.config.steer.target_speedup is not None:
-            self.moves = max(1, round(RAMP * self.epochs))
+    def approach(self, target: float | None) -> None:
+        """Let thresholds move to a speedup, if there is one to come to."""
+        if target is not None:
+            self.target, self.moves = target, max(1, round(RAMP * self.epochs))
 
     def best_of_last(self, reached: float, epoch: int) -> bool:
         """Whether an epoch is the best-scoring of those at the last thresholds, which are all about as fast."""
@@ -88,10 +90,9 @@ class Labelled(Reducing):
 
     def _move(self, left: int) -> None:
         """Scale all thresholds: of the way to the target, in logarithms, one of the `left` parts."""
-        target = self.given.config.steer.target_speedup
-        assert target is not None
+        assert self.target is not None
         now = reached_speedup(self.prepared, self.reducer)
-        self.reducer.rescale(scale_for(self.prepared, self.reducer, now * (target / now) ** (1 / left)))
+        self.reducer.rescale(scale_for(self.prepared, self.reducer, now * (self.target / now) ** (1 / left)))
 
     def observe(self, loss: float) -> None:
         """For the history."""

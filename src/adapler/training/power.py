@@ -101,7 +101,7 @@ class Retrain(_PowerPhase):
     def __init__(self, given: Given, reducer: Power, best_finetuned: float, teacher: Teacher | None) -> None:
         settings = given.config.power
         super().__init__(given, reducer, best_finetuned, settings.retrain_epochs or settings.epochs, teacher)
-        self.approach_target()
+        self.approach(given.config.steer.target_speedup)
 
     def improves(self, reached: float, speedup: float, epoch: int) -> bool:
         return self.best_of_last(reached, epoch)

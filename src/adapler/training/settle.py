@@ -1,12 +1,17 @@
-"""After phase 3: the network gets used to the tokens that are left.
+"""After a method's own phases: the network gets used to the tokens that are left.
 
-Soft removal only comes near to real removal, and until its last update `eta` moves. Here the predictors hold still, tokens
-really leave, and the network alone goes on learning. A pass costs as much less as the model is faster.
+AdapLeR's soft removal only comes near to real removal, and until its last update `eta` moves; TR-BERT's tokens were drawn. Here
+what decides holds still, tokens really leave, and the network alone goes on learning. A pass costs as much less as the model is
+faster.
 """
 
 from __future__ import annotations
 
-from adapler.methods.adapler import AdapLeR
+from collections.abc import Sequence
+
+from adapler.config import ReduceSettings, TrBertSettings
+from adapler.data.text import EncodedText
+from adapler.methods.base import Reducer
 from adapler.training import optim
 from adapler.training.labelled import Labelled
 from adapler.training.reducing import Given
@@ -18,18 +23,25 @@ class Settle(Labelled):
 
     name = "settle"
     kept_in = "settled.safetensors"
-    reducer: AdapLeR
 
-    def __init__(self, given: Given, reducer: AdapLeR, best_finetuned: float, teacher: Teacher | None) -> None:
-        settings = given.config.reduce
-        unlabelled = given.prepared.unlabelled
+    def __init__(
+        self,
+        given: Given,
+        reducer: Reducer,
+        best_finetuned: float,
+        teacher: Teacher | None,
+        settings: ReduceSettings | TrBertSettings,
+        *,
+        target: float | None,
+        weight_decay: float = 0.0,
+        unlabelled: Sequence[EncodedText] = (),
+    ) -> None:
+        """`target`: the speedup to come to; None leaves thresholds where they are."""
         super().__init__(
             given, reducer, best_finetuned, settings, teacher, epochs=settings.settle_epochs, unlabelled=unlabelled
         )
-        self.approach_target()
-        self.optimizers = {
-            "optimizer": optim.weight_optimizer(self.parameters, settings.settle_lr, weight_decay=settings.weight_decay)
-        }
+        self.approach(target)
+        self.optimizers = {"optimizer": optim.weight_optimizer(self.parameters, settings.settle_lr, weight_decay=weight_decay)}
 
     def improves(self, reached: float, speedup: float, epoch: int) -> bool:
         return self.best_of_last(reached, epoch)

@@ -20,6 +20,7 @@ from adapler.training.finetune import Finetune, autocast
 from adapler.training.guide import Guide, guide_scores
 from adapler.training.recipes import Recipe, updates
 from adapler.training.reducing import Given, Reducing
+from adapler.training.settle import Settle
 from adapler.training.snapshot import Snapshot
 from adapler.training.steering import EVERY, reached_speedup, steered
 from adapler.training.teacher import Teacher, teach
@@ -32,11 +33,12 @@ _OF_REACHABLE = 0.75
 class TrBertRecipe(Recipe):
     """Phases 1 to 4 of the paper, without the initialisation of the policy by ranks, which it calls optional."""
 
-    phases = ("policy", "joint")
+    phases = ("policy", "joint", Settle.name)
 
     def steps(self, config: TrainConfig, examples: int, unlabelled: int) -> int:
         settings = config.trbert
-        return updates(config, examples, settings.policy_epochs + settings.joint_epochs, settings.batch_size)
+        epochs = settings.policy_epochs + settings.joint_epochs + settings.settle_epochs
+        return updates(config, examples, epochs, settings.batch_size)
 
     def run(self, given: Given, finetune: Finetune, snapshot: Snapshot | None) -> Reducing:
         prepared, session = given.prepared, given.session
@@ -50,8 +52,26 @@ class TrBertRecipe(Recipe):
             guide = guide_scores(backbone, reducer.sites, prepared.train, prepared.dataset.train.labels)
             session.run(Policy(given, reducer, max(finetune.scores), guide), snapshot)
         joint = Joint(given, reducer, max(finetune.scores), teacher)
-        session.run(joint, snapshot)
-        return joint
+        settings = given.config.trbert
+        if not self.passed(joint.name, snapshot):
+            session.run(joint, snapshot)
+            if settings.settle_epochs:
+                joint.load_best()
+        if not settings.settle_epochs:
+            return joint
+        target = reachable(given, reducer)
+        settle = Settle(given, reducer, max(finetune.scores), teacher, settings, target=target)
+        session.run(settle, snapshot)
+        return settle
+
+
+def reachable(given: Given, reducer: TrBert) -> float | None:
+    """The speedup that was asked for or, if that is less, most of what the method can be: two sites leave the layers in front
+    of them as they are."""
+    asked = given.config.steer.target_speedup
+    if asked is None:
+        return None
+    return min(asked, _OF_REACHABLE * reached_speedup(given.prepared, reducer, _NOTHING_STAYS))
 
 
 class _Rewarded(Reducing):
@@ -108,12 +128,10 @@ class _Rewarded(Reducing):
         self.alpha = state["alpha"]
 
     def look(self) -> None:
-        """Every few updates, set alpha by how far the run is from the speedup that was asked for, or, if that is less, from
-        most of what the method can be: two sites leave the layers in front of them as they are."""
-        if self.steer.target_speedup is None or self.updates % EVERY:
+        """Every few updates, set alpha by how far the run is from the speedup that is wanted."""
+        target = None if self.updates % EVERY else reachable(self.given, self.reducer)
+        if target is None:
             return
-        most = _OF_REACHABLE * reached_speedup(self.prepared, self.reducer, _NOTHING_STAYS)
-        target = min(self.steer.target_speedup, most)
         self.alpha = steered(self.settings.alpha, target, reached_speedup(self.prepared, self.reducer))
 
 
