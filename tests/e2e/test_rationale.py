@@ -16,6 +16,7 @@ from adapler import checkpoint
 from adapler.backbones import view
 from adapler.cli import app
 from adapler.data.annotated import Cutter, Document, only_words, read_documents, text_groups
+from adapler.data.text import TextEncoder
 from adapler.engine import encode, pack
 from adapler.errors import AdaplerError, BadConfig, BadInput, BadModel, MissingExtra, UnknownName
 from adapler.evaluation.agreement import Agreement, Question, measure, records
@@ -26,7 +27,8 @@ from adapler.methods.adapler import AdapLeR
 from adapler.records import Record
 from adapler.report.agreement import verdicts
 from benchmarks.rationale_tables import agreement, pilot
-from tests.planted import write_annotated_data
+from benchmarks.windows import main as write_windows
+from tests.planted import write_annotated_data, write_tiny_encoder
 from tests.tiny import WORDS, tiny_bert, tiny_reducer, tiny_tokenizer
 
 LAYERS = 3
@@ -242,3 +244,16 @@ def test_comprehensiveness_and_sufficiency_by_hand(folder: Path) -> None:
     assert not np.allclose(
         asked(replace(only, position=np.flatnonzero(np.isin(window.word_of, [-1, *np.flatnonzero(chosen)])))), asked(only)
     )
+
+
+def test_windows_are_written_to_train_on_as_they_are_measured(folder: Path, tmp_path: Path) -> None:
+    write_tiny_encoder(tmp_path / "encoder")
+    write_windows(folder / "data", tmp_path / "windows", model=str(tmp_path / "encoder"), max_length=32)
+    documents, _ = read_documents(str(folder / "data"), "test")
+    cut = Cutter(tiny_tokenizer(), 32)(documents, [0] * len(documents))
+    rows = [json.loads(line) for line in (tmp_path / "windows" / "test.jsonl").read_text().splitlines()]
+    assert len(rows) == len(cut.windows) and any(window.words != (0, window.words[1]) for window in cut.windows if window.words)
+    for row, window in zip(rows, cut.windows, strict=True):
+        assert TextEncoder(tiny_tokenizer(), 32)([row["text"]])[0].tokens == window.text.tokens
+        assert row["label"] == documents[window.document].label
+    assert {path.stem for path in (tmp_path / "windows").iterdir()} == {"train", "dev", "test"}
