@@ -257,3 +257,20 @@ def test_windows_are_written_to_train_on_as_they_are_measured(folder: Path, tmp_
         assert TextEncoder(tiny_tokenizer(), 32)([row["text"]])[0].tokens == window.text.tokens
         assert row["label"] == documents[window.document].label
     assert {path.stem for path in (tmp_path / "windows").iterdir()} == {"train", "dev", "test"}
+
+
+def test_faithfulness_of_a_model_that_counts_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A classifier as sure as it has read of ten words: what it loses can be said without running it."""
+    document = Document("1", ("the", "film", "was", "good") * 2 + ("and", "long"), (0, 0, 0, 1) * 2 + (0, 0), 0)
+    (window,) = Cutter(tiny_tokenizer(), 32)([document], [0]).windows
+
+    def sure(backbone: Any, texts: Any) -> Any:
+        read = np.array([len(text.ids) - 2 for text in texts]) / 10
+        return np.stack([read, 1 - read], axis=1)
+
+    monkeypatch.setattr("adapler.evaluation.faithfulness.probabilities", sure)
+    backbone = view(tiny_bert(layers=LAYERS))
+    without, alone = faithfulness(backbone, [window], [np.arange(10.0)], sure(backbone, [window.text]))
+    # 1, 5 and 10% of ten words are one word, 20% two, 50% five.
+    assert without[0].tolist() == pytest.approx([0.1, 0.1, 0.1, 0.2, 0.5])
+    assert alone[0].tolist() == pytest.approx([0.9, 0.9, 0.9, 0.8, 0.5])

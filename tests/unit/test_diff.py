@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from adapler.classifier import Classifier
 from adapler.cli import app
 from adapler.data.text import Text
-from adapler.errors import BadConfig, BadModel
+from adapler.errors import BadConfig, BadInput, BadModel
 from adapler.evaluation.diff import Difference, Removed, differences, removed, restoring
 from adapler.points import Operating
 from adapler.prediction import Prediction
@@ -81,6 +81,12 @@ def test_with_few_tries_more_come_back_at_once() -> None:
     asked = Asked([names], {})
     found, tried = restoring([unit(name) for name in names], asked, "full", 3)
     assert letters(found) == names and tried < 20
+
+
+def test_thinning_ends_when_tries_do() -> None:
+    names = "".join(chr(0x4E00 + number) for number in range(200))
+    found, tried = restoring([unit(name) for name in names], Asked([names[:199]], {}), "full", 40)
+    assert len(found) > 180 and tried < 40 + 20 + 16, "not a run for each of two hundred"
 
 
 def test_nothing_restores_what_cannot_be_restored() -> None:
@@ -159,6 +165,18 @@ def test_the_command_prints_a_table_json_and_a_page(files: Path) -> None:
     page = Page((files / "out.html").read_text(encoding="utf-8"))
     check_inert(page)
     assert len(page.with_class("story")) == 3 and page.with_class("mark")
+
+
+def test_the_command_needs_no_labels(files: Path) -> None:
+    (files / "plain.txt").write_text("\n".join(text for text in TEXTS[:-1] if isinstance(text, str)) + "\n", encoding="utf-8")
+    done = CliRunner().invoke(app, ["diff", str(files / "model"), "--data", str(files / "plain.txt"), "--limit", "1", "--json"])
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    labelled = ["diff", str(files / "model"), "--data", str(files / "data.jsonl"), "--limit", "1", "--json"]
+    known = json.loads(CliRunner().invoke(app, labelled).stdout)
+    assert found["differ"] == known["differ"] and found["spoilt"] is None and known["spoilt"] is not None
+    wrong = CliRunner().invoke(app, ["diff", str(files / "model"), "--data", str(files / "plain.txt"), "--label", "stars"])
+    assert wrong.exit_code == BadInput.exit_code and "stars" in wrong.stderr
 
 
 def test_the_command_refuses_what_is_no_page(files: Path) -> None:

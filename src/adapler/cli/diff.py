@@ -16,11 +16,13 @@ if TYPE_CHECKING:
 
 def diff(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A reduced model's folder, or a hub id.")],
-    data: Annotated[str, typer.Option(help="Named task, folder of splits, labelled file, or hub dataset id.")],
+    data: Annotated[str, typer.Option(help="Named task, folder of splits, file (labels are not needed), or hub dataset id.")],
     split: Annotated[str, typer.Option(help="Split of a folder or task: dev or test.")] = "test",
     text: Annotated[str | None, typer.Option(help="Column of the text.")] = None,
     pair: Annotated[str | None, typer.Option(help="Column of the second text of a pair.")] = None,
-    label: Annotated[str, typer.Option(help="Column of the label.")] = "label",
+    label: Annotated[
+        str | None, typer.Option(help="Column of the label.  [default: label, where a file has it]", show_default=False)
+    ] = None,
     limit: Annotated[int, typer.Option(min=0, help="List at most so many; all are counted.")] = 20,
     tries: Annotated[int, typer.Option(min=1, help="Runs of one text to spend on finding what restores it.")] = 256,
     point: Annotated[str | None, typer.Option(help="Operating point by name, as `adapler info` lists them.")] = None,
@@ -49,9 +51,11 @@ def diff(
     if html is not None and html.suffix.lower() not in (".html", ".htm"):
         raise BadConfig(f"{html} should end in .html, as the page it is")
     folder = open_folder(model)
-    settings = build_config({"data": {"source": data, "text": text, "pair": pair, "label": label}}).data
+    settings = build_config({"data": {"source": data, "text": text, "pair": pair, "label": label or "label"}}).data
+    labelled = label is not None or not Path(data).is_file() or _has_column(data, settings.label)
 
     from adapler.classifier import Classifier
+    from adapler.data.files import read_texts
     from adapler.data.load import read_split
     from adapler.evaluation.diff import differences
     from adapler.problems import SINGLE, problem_of
@@ -61,9 +65,12 @@ def diff(
     )
     if problem_of(classifier.runtime.problem_type, len(classifier.labels)) != SINGLE:
         raise BadConfig("answers are compared where every text has one label, and this model gives several or a quantity")
-    examples, _ = read_split(settings, split, classifier.labels)
-    golds = [classifier.labels[number] for number in examples.numbers]
-    found = differences(classifier, examples.texts, golds, limit=limit, tries=tries)
+    if labelled:
+        examples, _ = read_split(settings, split, classifier.labels)
+        golds = [classifier.labels[number] for number in examples.numbers]
+        found = differences(classifier, examples.texts, golds, limit=limit, tries=tries)
+    else:
+        found = differences(classifier, read_texts(data, text=text, pair=pair), limit=limit, tries=tries)
     if html is not None:
         _write_page(found, html)
     if as_json:
@@ -72,6 +79,13 @@ def diff(
     _print_table(found)
     if html is not None:
         note(f"wrote {html}")
+
+
+def _has_column(data: str, column: str) -> bool:
+    from adapler.data.files import open_table
+
+    with open_table(data) as table:
+        return column in table.columns
 
 
 def _print_table(found: Differences) -> None:

@@ -3,8 +3,8 @@ return restores that answer.
 
 A word is given back by protecting its tokens, as `always_keep` does: they stay through every layer, and whatever follows for
 the other tokens follows. The search tries every word alone (as far as `tries` go, those first that contributed most when they
-left), so that a single word is found where one is enough. Larger sets are grown greedily and then thinned: from what is found,
-nothing it holds could be left out alone, but a smaller set of other words may exist.
+left), so that a single word is found where one is enough. Larger sets are grown greedily and then thinned: while tries last,
+nothing is kept that could be left out alone, but a smaller set of other words may exist.
 """
 
 from __future__ import annotations
@@ -211,14 +211,20 @@ def restoring(
         if not restored and size >= len(order):
             return [], tried
         size *= 2
-    return _thinned(chosen, run, wanted, tried)
+    return _thinned(chosen, run, wanted, tried, max(tries, tried + _ABREAST))
 
 
 def _thinned(
-    chosen: list[Removed], run: Callable[[Sequence[Sequence[Removed]]], Sequence[Prediction]], wanted: str, tried: int
+    chosen: list[Removed],
+    run: Callable[[Sequence[Sequence[Removed]]], Sequence[Prediction]],
+    wanted: str,
+    tried: int,
+    tries: int,
 ) -> tuple[list[Removed], int]:
-    """Without the units that are not needed, the least helpful tried first."""
+    """Without units that are not needed, the least helpful tried first, as far as `tries` go."""
     for unit in reversed(chosen):
+        if tried >= tries:
+            break
         fewer = [other for other in chosen if other is not unit]
         tried += 1
         if fewer and run([fewer])[0].label == wanted:
