@@ -134,6 +134,12 @@ class SteerSettings(Settings):
     )
     scale_low: float = Field(1.0, gt=0, le=2, description="Train over random scales of eta: the lowest.")
     scale_high: float = Field(1.0, gt=0, le=2, description="Train over random scales of eta: the highest.")
+    settle_low: float = Field(
+        1.0,
+        gt=0,
+        le=1,
+        description="While the network settles, scale the thresholds of every other text at random from here to 1.",
+    )
 
     @property
     def taught(self) -> bool:

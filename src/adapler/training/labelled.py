@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from adapler.data.text import EncodedText
 from adapler.engine import encode, pack
@@ -57,7 +58,8 @@ class Labelled(Reducing):
         for batch in filter(None, map(self.session.processes.own, batches)):
             with autocast(device, self.run_settings.precision):
                 tokens, _ = pack(backbone, [self.texts[index] for index in batch], device)
-                logits, trace = encode(backbone, tokens, self.reducer, soft=soft)
+                scale = None if soft is not None else self._scales(len(batch), device)
+                logits, trace = encode(backbone, tokens, self.reducer, soft=soft, scale=scale)
                 known = [place for place, index in enumerate(batch) if index < len(self.labels)]
                 labels = self.labels[[batch[place] for place in known]]
                 losses = label_losses(logits[known].float(), labels, self.class_weights)
@@ -69,6 +71,15 @@ class Labelled(Reducing):
             part.backward()
             loss += float(part.detach())
         return loss
+
+    def _scales(self, count: int, device: torch.device) -> Tensor | None:
+        """Of every text's thresholds: half of them as they are, the others log-uniform below. A network that only sees what is
+        left at one speed forgets how to read more."""
+        low = self.given.config.steer.settle_low
+        if low == 1.0:
+            return None
+        drawn = low ** torch.rand(count, device=device)
+        return torch.where(torch.rand(count, device=device) < 0.5, 1.0, drawn)
 
     def approach(self, target: float | None) -> None:
         """Let thresholds move to a speedup, if there is one to come to."""
