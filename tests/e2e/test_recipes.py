@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 
 from adapler.classifier import Classifier
 from adapler.config import build_config
+from adapler.engine import encode
 from adapler.errors import Interrupted
 from adapler.methods import METHODS
 from adapler.training.power import Retrain
@@ -134,7 +135,7 @@ def test_a_stopped_run_ends_in_the_same_weights(method: str, tmp_path: Path) -> 
     (tmp_path / "few" / "test.jsonl").unlink()
     settings["finetune"]["epochs"] = 2
     settings["run"] = {"snapshot_seconds": 0}
-    settings["steer"] = {"target_speedup": 1.5, "distill": 0.3, "hint": 0.5}
+    settings["steer"] = {"target_speedup": 1.5, "distill": 0.3, "hint": 0.5, "settle_low": 0.3}
     config = build_config(settings)
     train(config, tmp_path / "whole", Silent())
     phases = [6, *(3 * epochs for group in own.values() for key, epochs in group.items() if key.endswith("epochs"))]
@@ -148,6 +149,21 @@ def test_a_stopped_run_ends_in_the_same_weights(method: str, tmp_path: Path) -> 
         train(config, out, Silent())
         assert weights(out) == weights(tmp_path / "whole"), f"stopped in phase {number}"
         before += steps
+
+
+def test_a_network_settles_over_slower_speeds_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[torch.Tensor | None] = []
+
+    def spied(*args: Any, **named: Any) -> Any:
+        seen.append(named["scale"])
+        return encode(*args, **named)
+
+    monkeypatch.setattr("adapler.training.labelled.encode", spied)
+    settings = {**planted_settings(tmp_path), **SETTLES, "steer": {"target_speedup": 4.0, "settle_low": 0.25}}
+    train(build_config(settings), tmp_path / "run", Silent())
+    drawn = torch.cat([scale for scale in seen if scale is not None])
+    assert len(drawn) == 3 * 600 and 0.25 <= drawn.min() < 0.35 and drawn.max() == 1.0
+    assert 0.4 < (drawn == 1.0).double().mean() < 0.6 and ((drawn > 0.5) & (drawn < 1.0)).any()
 
 
 def test_of_epochs_that_are_equally_fast_the_best_is_kept() -> None:
