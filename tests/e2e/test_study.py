@@ -218,6 +218,7 @@ def test_the_clock_runs_every_method_and_estimates_energy(done: tuple[Path, Path
         f"| data | {name} |" in answer.stdout for name in ("full length", "distilled", "PoWER-BERT", "TR-BERT", "AdapLeR")
     )
     assert "an estimate from time alone, at 20 W a core" in answer.stdout
+    assert answer.stdout.index("| full length |") < answer.stdout.index("| distilled |") < answer.stdout.index("| AdapLeR |")
     records = read_clock(out)
     assert {row["method"] for row in records} == set(METHODS[1:]) and {row["n"] for row in records} == {40}
     for row in records:

@@ -123,7 +123,10 @@ def clock_table(records: Sequence[Row]) -> Table:
             f"{row['flops_speedup_executed']:.2f}x",
             f"{row['config']['kwh_a_million_estimated']:.3f}",
         ]
+        for task in dict.fromkeys(row["task"] for row in records)
+        for method in NAMES
         for row in records
+        if (row["task"], row["method"]) == (task, method)
     ]
     first = records[0]
     watts, threads = first["config"]["watts_a_core"], first["threads"]
