@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -16,7 +15,7 @@ from adapler.errors import BadInput
 from adapler.points import Operating
 from adapler.records import Record, write_records
 from adapler.study.paper import NAMES
-from adapler.study.places import PLAN_FILE, cell_done, read_results, record_file
+from adapler.study.places import PLAN_FILE, cell_done, read_record, read_results, record_file
 from adapler.study.plan import Cell, Plan, cells
 from adapler.study.point import choose, opened
 from adapler.study.tables import Row, Table
@@ -71,7 +70,7 @@ def _timed(plan: Plan, out: Path, methods: dict[str, list[Cell]], count: int, se
     timings, threads = race(work, repeats=1000, seconds=seconds, settle=_SETTLE), torch.get_num_threads()
     records = []
     for method, own in methods.items():
-        timing, told = timings[method], _told(record_file(out, own[0].task, method, own[0].seed))
+        timing, told = timings[method], read_record(out, own[0].task, method, own[0].seed)
         rate = timing.rate(len(asked))
         records.append(
             Record(
@@ -99,11 +98,6 @@ def _timed(plan: Plan, out: Path, methods: dict[str, list[Cell]], count: int, se
             )
         )
     return records
-
-
-def _told(file: Path) -> Row:
-    (record,) = json.loads(file.read_text(encoding="utf-8"))
-    return dict(record)
 
 
 def read_clock(out: Path) -> list[Row]:

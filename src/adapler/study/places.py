@@ -30,6 +30,12 @@ def record_file(out: Path, task: str, method: str, seed: int) -> Path:
     return out / "results" / f"study-{task}-{method}-{seed}.json"
 
 
+def read_record(out: Path, task: str, method: str, seed: int) -> dict[str, Any]:
+    """The record of a task's method."""
+    (record,) = json.loads(record_file(out, task, method, seed).read_text(encoding="utf-8"))
+    return dict(record)
+
+
 def read_results(out: Path, kind: str = "study") -> list[dict[str, Any]]:
     """The records of a study that are there, in the order of their files' names."""
     files = sorted((out / "results").glob(f"{kind}-*.json"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +19,7 @@ from adapler.evaluation.metrics import score
 from adapler.evaluation.outcome import Outcome, run
 from adapler.problems import SINGLE, Label
 from adapler.records import Record
-from adapler.study.places import CELL_FILE, cell_folder, record_file
+from adapler.study.places import CELL_FILE, cell_folder, read_record
 from adapler.study.plan import STATIC, Cell, Plan, cells
 from adapler.study.words import bag_of_words, beginnings
 from adapler.training.setup import model_folder
@@ -189,5 +188,4 @@ def _full_dev(plan: Plan, out: Path, cell: Cell) -> float:
 
 
 def _full_score(out: Path, cell: Cell) -> float:
-    record = json.loads(record_file(out, cell.task, "full", cell.seed).read_text(encoding="utf-8"))[0]
-    return float(record["score"])
+    return float(read_record(out, cell.task, "full", cell.seed)["score"])
