@@ -97,12 +97,13 @@ def _full(config: TrainConfig, folder: Path, console: Console) -> dict[str, Any]
         if all(found.get(key) == value for key, value in asked.items()):
             return found
     lines = Silent(console)
-    prepared, dev, lr = best_full_length(config, folder, epochs=config.epochs, rates=FULL_RATES, progress=lines)
+    full = best_full_length(config, folder, epochs=config.epochs, rates=FULL_RATES, progress=lines)
+    prepared = full.prepared
     test = prepared.dataset.test
     if test is None or prepared.test is None:
         raise SystemExit("the data has no test split")
     predictions = run(prepared.backbone, None, prepared.test).predictions
-    best = {**asked, "lr": lr, "dev": dev, "score": score(prepared.dataset.metric, test.labels, predictions)}
+    best = {**asked, "lr": full.lr, "dev": full.dev, "score": score(prepared.dataset.metric, test.labels, predictions)}
     folder.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(best))
     return best

@@ -23,6 +23,7 @@ from adapler.study.run import run_cell, run_study
 from adapler.study.tables import Table, latex
 from adapler.study.words import beginnings
 from adapler.training.progress import Silent
+from adapler.training.run import train
 from tests.e2e.test_recipes import OWN
 from tests.planted import planted_settings, write_tiny_encoder
 from tests.tiny import tiny_tokenizer
@@ -275,6 +276,33 @@ def test_texts_that_were_learnt_are_no_test(tmp_path: Path) -> None:
         with pytest.raises(BadInput, match="test file"):
             run_study(Plan.model_validate({**plan, "tasks": [task]}), tmp_path / "out", Silent, lambda line: None)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_full_model_trained_as_phase_1_is_phase_1_of_the_others(tmp_path: Path) -> None:
+    planted = planted_plan(tmp_path)
+    finetune = planted["settings"]["finetune"]
+    only = {"methods": ["full", "power"], "knobs": {}, "by_method": {"power": planted["by_method"]["power"]}}
+    rates = {"full_epochs": finetune["epochs"], "full_rates": [finetune["lr"]]}
+    plan, out = Plan.model_validate(planted | only | rates), tmp_path / "out"
+    said: list[str] = []
+
+    class Told(Silent):
+        def say(self, line: str) -> None:
+            said.append(line)
+
+    for cell in cells(plan):
+        run_cell(plan, cell, out, Told())
+    full, power = (out / "cells" / cell.name / "run" for cell in cells(plan))
+    assert f"phase 1 is that of {full}" in said
+    # What it would have learnt by itself is the same to the last bit.
+    train(cells(plan)[1].config, tmp_path / "alone", Silent())
+    for name in ("finetuned.json", "data.json", *(f"finetuned/{file.name}" for file in (full / "work/finetuned").iterdir())):
+        assert (full / "work" / name).read_bytes() == (tmp_path / "alone/work" / name).read_bytes()
+    assert (power / "report.json").exists()
+    # At another rate it is a model of its own.
+    other = plan.model_copy(update={"full_rates": (finetune["lr"] / 2,)})
+    run_cell(other, cells(other)[0], tmp_path / "other", Silent())
+    assert not (tmp_path / "other" / "cells" / "data-full-0" / "run").exists()
 
 
 def test_the_papers_settings_are_a_method_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,7 +94,7 @@ def _run_cell(plan: RationalePlan, cell: RationaleCell, out: Path, material: Mat
         split: texts_of(plan, cell, windows, None if scores is None else scores[split][CHOSEN_BY[cell.row]])
         for split, windows in material.windows.items()
     }
-    found, dev, rate = best_full_length(
+    best = best_full_length(
         cell.config,
         folder,
         epochs=cell.config.finetune.epochs,
@@ -102,6 +102,7 @@ def _run_cell(plan: RationalePlan, cell: RationaleCell, out: Path, material: Mat
         progress=progress,
         start=lambda: prepared(plan, cell, material, texts),
     )
+    found = best.prepared
     if cell.row == "full":
         checkpoint.save(folder / "model", found.backbone, found.tokenizer, None, found.max_length, overwrite=True)
     outcome = run(found.backbone, None, texts["test"])
@@ -112,8 +113,8 @@ def _run_cell(plan: RationalePlan, cell: RationaleCell, out: Path, material: Mat
         "predictions": predictions.tolist(),
         "labels": labels.tolist(),
         "texts": material.test_texts,
-        "dev_score": dev,
-        "lr": rate,
+        "dev_score": best.dev,
+        "lr": best.lr,
         "flops": sum(map(cost.full, outcome.counts)),
         "tokens_mean": round(float(np.mean(outcome.counts)), 2),
         "n_train": material.documents["train"],

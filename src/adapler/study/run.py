@@ -21,7 +21,8 @@ from adapler.study.places import CELL_FILE, PLAN_FILE, cell_done, cell_folder, r
 from adapler.study.plan import PAPER_SETTINGS, STATIC, Cell, Plan, cells, check, joined
 from adapler.study.point import point_record, words_record
 from adapler.study.static import best_full_length
-from adapler.training.borrow import same_finetuning
+from adapler.training.borrow import FINETUNED, give_finetuned, same_finetuning
+from adapler.training.finish import WORK
 from adapler.training.run import difference, train
 from adapler.training.session import Progress
 from adapler.training.snapshot import read_json, write_json
@@ -70,14 +71,7 @@ def run_cell(plan: Plan, cell: Cell, out: Path, progress: Progress) -> None:
         return
     folder = cell_folder(out, cell)
     if cell.method in STATIC:
-        adapler = (other.config for other in cells(plan) if (other.task, other.method) == (cell.task, "adapler"))
-        epochs = plan.full_epochs or next(adapler, cell.config).epochs
-        prepared, dev, rate = best_full_length(cell.config, folder, epochs=epochs, rates=plan.full_rates, progress=progress)
-        model = folder / "model"
-        checkpoint.save(model, prepared.backbone, prepared.tokenizer, None, prepared.max_length, overwrite=True)
-        made: dict[str, Any] = {"points": [{"scale": None, "score": dev, "flops_speedup": 1.0}], "lr": rate, "epochs": epochs}
-        made |= {"metric": prepared.dataset.metric, "max_length": prepared.max_length}
-        made |= {"n_train": len(prepared.dataset.train), "n_dev": len(prepared.dataset.dev)}
+        made = _full_length(plan, cell, folder, progress)
     else:
         report = train(cell.config, folder / "run", progress, finetuned_from=_finetuned(plan, cell, out))
         points = [{key: point[key] for key in ("scale", "score", "flops_speedup")} for point in report["curve"]]
@@ -86,6 +80,22 @@ def run_cell(plan: Plan, cell: Cell, out: Path, progress: Progress) -> None:
         made = {"points": [point for point in points if point["scale"]], "metric": report["metric"]}
         made |= {"n_train": report["n_train"]}
     write_json(folder / CELL_FILE, {**made, "config": _settings(cell)})
+
+
+def _full_length(plan: Plan, cell: Cell, folder: Path, progress: Progress) -> dict[str, Any]:
+    """Fine-tune at full length. Where that is what phase 1 of the other methods would be, they need not do it again."""
+    adapler = (other.config for other in cells(plan) if (other.task, other.method) == (cell.task, "adapler"))
+    epochs, finetune = plan.full_epochs or next(adapler, cell.config).epochs, cell.config.finetune
+    is_phase_1 = cell.method == "full" and (epochs, plan.full_rates) == (finetune.epochs, (finetune.lr,))
+    kept = finetune.checkpoints if is_phase_1 else 1
+    full = best_full_length(cell.config, folder, epochs=epochs, rates=plan.full_rates, progress=progress, checkpoints=kept)
+    prepared = full.prepared
+    checkpoint.save(folder / "model", prepared.backbone, prepared.tokenizer, None, prepared.max_length, overwrite=True)
+    if is_phase_1:
+        give_finetuned(cell.config, full.phase, full.history, folder / "run")
+    made: dict[str, Any] = {"points": [{"scale": None, "score": full.dev, "flops_speedup": 1.0}]}
+    made |= {"lr": full.lr, "epochs": epochs, "metric": prepared.dataset.metric, "max_length": prepared.max_length}
+    return {**made, "n_train": len(prepared.dataset.train), "n_dev": len(prepared.dataset.dev)}
 
 
 def _settings(cell: Cell) -> dict[str, Any]:
@@ -109,8 +119,8 @@ def _check_settings(out: Path, cell: Cell) -> None:
 
 def _finetuned(plan: Plan, cell: Cell, out: Path) -> Path | None:
     """A finished run of the study with the same phase 1, of this cell's own method where there is one."""
-    others = [other for other in cells(plan) if other.method not in STATIC and cell_done(out, other)]
-    same = [other for other in others if same_finetuning(other.config, cell.config)]
+    others = [other for other in cells(plan) if (cell_folder(out, other) / "run" / WORK / FINETUNED).exists()]
+    same = [other for other in others if cell_done(out, other) and same_finetuning(other.config, cell.config)]
     same.sort(key=lambda other: other.method != cell.method)
     return cell_folder(out, same[0]) / "run" if same else None
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from adapler.config import TrainConfig
 from adapler.evaluation.metrics import class_weights
@@ -14,6 +16,17 @@ from adapler.training.setup import Prepared, prepare
 from adapler.training.snapshot import Snapshots
 
 
+@dataclass(frozen=True)
+class FullLength:
+    """A model fine-tuned at full length, loaded."""
+
+    prepared: Prepared
+    dev: float
+    lr: float
+    phase: Finetune
+    history: list[dict[str, Any]]
+
+
 def best_full_length(
     config: TrainConfig,
     folder: Path,
@@ -22,17 +35,19 @@ def best_full_length(
     rates: Sequence[float],
     progress: Progress | None = None,
     start: Callable[[], Prepared] | None = None,
-) -> tuple[Prepared, float, float]:
-    """The best by dev score of fine-tunings at several rates, loaded; its dev score and its rate. Goes on where it stopped.
+    checkpoints: int = 1,
+) -> FullLength:
+    """The best by dev score of fine-tunings at several rates. Goes on where it stopped.
 
-    `start` gives what each of them begins with, where that is not what the settings describe.
+    `start` gives what each of them begins with, where that is not what the settings describe; `checkpoints` is how many of
+    the best epochs keep their weights on disk.
     """
-    reached: list[tuple[float, float, Callable[[], Prepared]]] = []
+    reached: list[FullLength] = []
     for rate in rates:
         prepared = prepare(config) if start is None else start()
         say = progress or Silent()
         session = Session(Snapshots(folder / f"snapshots-{rate:g}", 1, say.say), say, snapshot_seconds=60)
-        settings = config.finetune.model_copy(update={"epochs": epochs, "lr": rate, "checkpoints": 1})
+        settings = config.finetune.model_copy(update={"epochs": epochs, "lr": rate, "checkpoints": checkpoints})
         labels, names = prepared.dataset.train.labels, prepared.dataset.labels
         device = prepared.backbone.model.device
         weights = class_weights(labels, len(names)).to(device) if config.data.class_weights else None
@@ -41,14 +56,7 @@ def best_full_length(
         with session.signals():
             session.run(phase, session.resume())
         say.say(f"rate {rate:g}: dev {[round(100 * score, 2) for score in phase.scores]}")
-        reached.append((max(phase.scores), rate, _loader(prepared, phase)))
-    dev, rate, load = max(reached, key=lambda found: found[0])
-    return load(), dev, rate
-
-
-def _loader(prepared: Prepared, phase: Finetune) -> Callable[[], Prepared]:
-    def load() -> Prepared:
-        phase.load_epoch(phase.best()[-1])
-        return prepared
-
-    return load
+        reached.append(FullLength(prepared, max(phase.scores), rate, phase, session.history))
+    best = max(reached, key=lambda found: found.dev)
+    best.phase.load_epoch(best.phase.best()[-1])
+    return best

@@ -5,13 +5,20 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 from adapler.config import TrainConfig, build_config
 from adapler.errors import BadConfig
+from adapler.training.finetune import Finetune
+from adapler.training.finish import WORK
+from adapler.training.setup import Prepared
+from adapler.training.snapshot import write_json
 
 CONFIG_FILE = "train.json"
 FINETUNED = "finetuned.json"
 """Says, in a run's work folder, which epochs of phase 1 there are and how they scored; the weights lie beside it."""
+DATA_FILE = "data.json"
+"""Says, in a run's work folder, what its data was when it began."""
 _SALIENCY = "saliency"
 
 
@@ -26,9 +33,23 @@ def same_finetuning(one: TrainConfig, other: TrainConfig) -> bool:
     return of(one) == of(other)
 
 
+def data_seen(prepared: Prepared) -> dict[str, Any]:
+    """What tells the data of phase 1 from other data."""
+    return {"train": len(prepared.train), "dev": len(prepared.dev), "sha256": prepared.digest()}
+
+
+def give_finetuned(config: TrainConfig, finetune: Finetune, history: list[dict[str, Any]], folder: Path) -> None:
+    """Lay a fine-tuning down as phase 1 of a run that went no further, for others to take over."""
+    work = folder / WORK
+    shutil.copytree(finetune.folder, work / "finetuned", dirs_exist_ok=True)
+    write_json(folder / CONFIG_FILE, json.loads(config.model_dump_json()))
+    write_json(work / DATA_FILE, data_seen(finetune.prepared))
+    write_json(work / FINETUNED, {**finetune.state(), "history": history})
+
+
 def take_finetuned(config: TrainConfig, source: Path, work: Path) -> None:
     """Copy phase 1 out of a run's folder into a new run's work folder; saliencies too, where they would be the same."""
-    done = source / "work" / FINETUNED
+    done = source / WORK / FINETUNED
     if not done.is_file():
         raise BadConfig(f"{source} is no run of adapler whose phase 1 is done, so there is nothing to take over")
     before = build_config(json.loads((source / CONFIG_FILE).read_text(encoding="utf-8")))
@@ -38,9 +59,9 @@ def take_finetuned(config: TrainConfig, source: Path, work: Path) -> None:
             f"Leave out --finetuned-from, or take the same settings"
         )
     work.mkdir(parents=True, exist_ok=True)
-    shutil.copytree(source / "work" / "finetuned", work / "finetuned", dirs_exist_ok=True)
+    shutil.copytree(source / WORK / "finetuned", work / "finetuned", dirs_exist_ok=True)
     if before.method == config.method == "adapler" and before.reduce.target == config.reduce.target:
-        whole = source / "work" / _SALIENCY
+        whole = source / WORK / _SALIENCY
         if whole.is_dir():
             shutil.copytree(whole, work / _SALIENCY, dirs_exist_ok=True)
     shutil.copy(done, work / FINETUNED)

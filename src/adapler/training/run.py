@@ -18,7 +18,7 @@ from adapler.config import TrainConfig, build_config
 from adapler.errors import BadConfig
 from adapler.evaluation.metrics import class_weights
 from adapler.report.page import write_report
-from adapler.training.borrow import CONFIG_FILE, FINETUNED, take_finetuned
+from adapler.training.borrow import CONFIG_FILE, DATA_FILE, FINETUNED, data_seen, take_finetuned
 from adapler.training.finetune import Finetune
 from adapler.training.finish import REPORT_FILE, REPORT_PAGE, WORK, finish, finish_steps
 from adapler.training.processes import join
@@ -31,8 +31,6 @@ from adapler.training.snapshot import Snapshots, read_json, write_json
 
 GIVEN = "given"
 """Where a run folder keeps a model and data that came from memory."""
-DATA_FILE = "data.json"
-"""Says, in a run's work folder, what its data was when it began."""
 MAY_CHANGE = ("keep", "snapshot_seconds")
 """Settings of `run` that another start of the same run may change: nothing it learns depends on them."""
 
@@ -126,7 +124,7 @@ def _claim(config: TrainConfig, out: Path, progress: Progress, finetuned_from: s
 
 def _check_data(prepared: Prepared, out: Path, finetuned_from: str | Path | None) -> None:
     """Remember what the data is; refuse to go on, or to take another run's phase 1 over, with other data."""
-    found = {"train": len(prepared.train), "dev": len(prepared.dev), "sha256": prepared.digest()}
+    found = data_seen(prepared)
     whole = {**found, "unlabelled": prepared.unlabelled_digest()} if prepared.unlabelled else found
     own = out / WORK / DATA_FILE
     for folder in (out, None if finetuned_from is None else Path(finetuned_from)):
