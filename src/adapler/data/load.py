@@ -73,7 +73,7 @@ def load_dataset(settings: DataSettings, seed: int, known: Known | None = None) 
     Labels are numbered as the model that has them `known` does; that the data's are others raises `OtherLabels`.
     """
     source = Path(settings.source)
-    task = TASKS.get(source.name if source.exists() else settings.source)
+    task = _task(settings)
     rows = {split: list(read()) for split, read in _split_readers(settings, source, task).items()}
     if "train" not in rows:
         raise BadInput(f"{settings.source}: no train split; expected a file named train.csv, train.jsonl, train.parquet ...")
@@ -120,10 +120,16 @@ def load_dataset(settings: DataSettings, seed: int, known: Known | None = None) 
     return replace(dataset, notes=(*notes, *_oddities(dataset, settings)))
 
 
+def _task(settings: DataSettings) -> Task | None:
+    """The named task that a source is: by its name, or by that of its folder or file."""
+    source = Path(settings.source)
+    return TASKS.get(source.name if source.exists() else settings.source)
+
+
 def read_split(settings: DataSettings, split: str, names: Sequence[str], problem: Problem = SINGLE) -> tuple[Examples, str]:
     """One split for a model that knows its labels' names, and the metric of the data. A single file is every split."""
     source = Path(settings.source)
-    task = TASKS.get(source.name if source.exists() else settings.source)
+    task = _task(settings)
     readers = _split_readers(settings, source, task)
     if source.is_file():
         split = "train"
@@ -136,7 +142,7 @@ def read_split(settings: DataSettings, split: str, names: Sequence[str], problem
 def has_test(settings: DataSettings) -> bool:
     """Whether there is a split of its own to test on; a single file has none."""
     source = Path(settings.source)
-    task = TASKS.get(source.name if source.exists() else settings.source)
+    task = _task(settings)
     return not source.is_file() and "test" in _split_readers(settings, source, task)
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from adapler.config import TrainConfig
-from adapler.evaluation.metrics import class_weights
 from adapler.training.finetune import Finetune
 from adapler.training.progress import Silent
 from adapler.training.session import Progress, Session
@@ -48,10 +47,9 @@ def best_full_length(
         say = progress or Silent()
         session = Session(Snapshots(folder / f"snapshots-{rate:g}", 1, say.say), say, snapshot_seconds=60)
         settings = config.finetune.model_copy(update={"epochs": epochs, "lr": rate, "checkpoints": checkpoints})
-        labels, names = prepared.dataset.train.labels, prepared.dataset.labels
-        device = prepared.backbone.model.device
-        weights = class_weights(labels, len(names)).to(device) if config.data.class_weights else None
-        phase = Finetune(prepared, settings, config.run, session, folder / f"weights-{rate:g}", weights)
+        phase = Finetune(
+            prepared, settings, config.run, session, folder / f"weights-{rate:g}", prepared.class_weights(config.data)
+        )
         session.total_steps = phase.total * len(rates)
         with session.signals():
             session.run(phase, session.resume())

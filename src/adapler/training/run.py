@@ -16,7 +16,6 @@ import torch
 
 from adapler.config import TrainConfig, build_config
 from adapler.errors import BadConfig
-from adapler.evaluation.metrics import class_weights
 from adapler.report.page import write_report
 from adapler.training.borrow import CONFIG_FILE, DATA_FILE, FINETUNED, data_seen, take_finetuned
 from adapler.training.finetune import Finetune
@@ -63,8 +62,7 @@ def train(
 
 
 def _run_phases(config: TrainConfig, out: Path, prepared: Prepared, session: Session, work: Path) -> dict[str, Any]:
-    dataset, device = prepared.dataset, prepared.backbone.model.device
-    weights = class_weights(dataset.train.labels, len(dataset.labels)).to(device) if config.data.class_weights else None
+    dataset, weights = prepared.dataset, prepared.class_weights(config.data)
     given = Given(config, prepared, session, work, weights)
     recipe: Recipe = RECIPES[config.method]()
     session.processes.part_ways()

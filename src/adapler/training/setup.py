@@ -9,15 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from adapler.backbones import BACKBONES, unsupported, view
 from adapler.backbones.base import Backbone
 from adapler.checkpoint import quiet
-from adapler.config import TrainConfig
+from adapler.config import DataSettings, TrainConfig
 from adapler.data.load import Dataset, Known, load_dataset
 from adapler.data.text import EncodedText, TextEncoder
 from adapler.errors import BadConfig, BadModel, OtherLabels
-from adapler.evaluation.metrics import check_metric
+from adapler.evaluation.metrics import check_metric, class_weights
 from adapler.folder import REDUCED_TYPE, check_weights
 from adapler.hub import locate
 from adapler.problems import SINGLE, Problem
@@ -52,6 +53,12 @@ class Prepared:
             for text, label in zip(texts, labels, strict=True):
                 found.update(text.ids.tobytes() + text.types.tobytes() + repr(label).encode())
         return found.hexdigest()
+
+    def class_weights(self, settings: DataSettings) -> Tensor | None:
+        """Of the labels in the loss, where rare ones are to count as much as common ones."""
+        if not settings.class_weights:
+            return None
+        return class_weights(self.dataset.train.labels, len(self.dataset.labels)).to(self.backbone.model.device)
 
     def unlabelled_digest(self) -> str:
         """Of the texts without labels."""
