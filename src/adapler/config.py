@@ -182,8 +182,10 @@ class TrainConfig(Settings):
 
     @model_validator(mode="after")
     def _read_unlabelled_texts(self) -> TrainConfig:
-        if self.data.unlabelled is not None and not (self.method == "adapler" and self.reduce.settle_epochs):
-            raise ValueError("data.unlabelled is read while AdapLeR settles: set reduce.settle_epochs, or leave it out")
+        settles = {"adapler": self.reduce.settle_epochs, "trbert": self.trbert.settle_epochs}
+        if self.data.unlabelled is not None and not settles.get(self.method, 1):
+            group = {"adapler": "reduce"}.get(self.method, self.method)
+            raise ValueError(f"data.unlabelled is read while the network settles: set {group}.settle_epochs, or leave it out")
         return self
 
     @property

@@ -53,10 +53,33 @@ def test_no_text_with_a_label_and_none_to_be_judged_by_is_taken(tmp_path: Path) 
         load_dataset(DataSettings(source=source, unlabelled=str(pairs)), seed=0)
 
 
-@pytest.mark.parametrize("change", [{}, {"method": "power", "reduce": SETTLES}])
-def test_they_need_a_phase_that_reads_them(change: dict[str, Any]) -> None:
-    with pytest.raises(BadConfig, match=r"set reduce\.settle_epochs"):
+@pytest.mark.parametrize(("change", "group"), [({}, "reduce"), ({"method": "trbert", "reduce": SETTLES}, "trbert")])
+def test_they_need_a_phase_that_reads_them(change: dict[str, Any], group: str) -> None:
+    with pytest.raises(BadConfig, match=rf"set {group}\.settle_epochs"):
         build_config({"data": {"source": "data", "unlabelled": "rest"}}, change)
+
+
+@pytest.mark.parametrize(
+    ("method", "last", "own"),
+    [
+        ("power", "retrain", {"power": {"epochs": 1, "retrain_epochs": 1, "lr": 1e-3, "retention_lr": 3e-2}}),
+        ("trbert", "settle", {"trbert": {"policy_epochs": 1, "joint_epochs": 1, "copies": 2, "settle_epochs": 1}}),
+    ],
+)
+def test_other_methods_learn_from_them_too(tmp_path: Path, method: str, last: str, own: dict[str, Any]) -> None:
+    settings = planted_settings(tmp_path) | own | {"method": method}
+    settings["finetune"] = {**settings["finetune"], "epochs": 2}
+    settings["data"] = {**settings["data"], "train_limit": 100}
+    first, other = tmp_path / "without", tmp_path / "with"
+    train(build_config(settings), first, Silent())
+    settings["data"]["unlabelled"] = "rest"
+    train(build_config(settings), other, Silent(), finetuned_from=first)
+    losses = []
+    for folder in (first, other):
+        history = json.loads((folder / "report.json").read_text(encoding="utf-8"))["history"]
+        losses.append({row["phase"]: row.get("label_loss") for row in history})
+    # What comes before is untouched by them; the phase that reads them is not.
+    assert all((losses[0][phase] == losses[1][phase]) == (phase != last) for phase in losses[0])
 
 
 def test_phase_1_is_the_same_with_them() -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from adapler.config import TrainConfig
+from adapler.data.text import EncodedText
 from adapler.methods.power import Power
 from adapler.methods.settings import PowerSettings
 from adapler.training import optim
@@ -27,8 +29,9 @@ class PowerRecipe(Recipe):
     phases = ("search", "retrain")
 
     def steps(self, config: TrainConfig, examples: int, unlabelled: int) -> int:
-        passes = config.power
-        return updates(config, examples, passes.epochs + (passes.retrain_epochs or passes.epochs), passes.batch_size)
+        passes, size = config.power, config.power.batch_size
+        again = updates(config, examples + unlabelled, passes.retrain_epochs or passes.epochs, size)
+        return updates(config, examples, passes.epochs, size) + again
 
     def run(self, given: Given, finetune: Finetune, snapshot: Snapshot | None) -> Reducing:
         prepared, session = given.prepared, given.session
@@ -38,10 +41,9 @@ class PowerRecipe(Recipe):
         reducer = Power(settings, len(prepared.backbone.blocks)).to(prepared.backbone.model.device)
         session.processes.part_ways()
         search = Search(given, reducer, max(finetune.scores))
-        steer = given.config.steer
         teacher = None
-        if steer.taught:
-            teacher = teach(prepared.backbone, prepared.train, done=lambda texts: session.stop_if_asked())
+        if given.config.steer.taught or prepared.unlabelled:
+            teacher = teach(prepared.backbone, prepared.train, prepared.unlabelled, lambda texts: session.stop_if_asked())
         if not self.passed(search.name, snapshot):
             session.run(search, snapshot)
         retrain = Retrain(given, reducer, max(finetune.scores), teacher)
@@ -55,10 +57,16 @@ class _PowerPhase(Labelled):
     reducer: Power
 
     def __init__(
-        self, given: Given, reducer: Power, best_finetuned: float, epochs: int, teacher: Teacher | None = None
+        self,
+        given: Given,
+        reducer: Power,
+        best_finetuned: float,
+        epochs: int,
+        teacher: Teacher | None = None,
+        unlabelled: Sequence[EncodedText] = (),
     ) -> None:
         self.settings = given.config.power
-        super().__init__(given, reducer, best_finetuned, self.settings, teacher, epochs=epochs)
+        super().__init__(given, reducer, best_finetuned, self.settings, teacher, epochs=epochs, unlabelled=unlabelled)
         self.optimizers = {"optimizer": optim.weight_optimizer(self.parameters, self.settings.lr, weight_decay=0.0, eps=1e-8)}
 
     def figures(self, epoch: int) -> dict[str, Any]:
@@ -100,7 +108,8 @@ class Retrain(_PowerPhase):
 
     def __init__(self, given: Given, reducer: Power, best_finetuned: float, teacher: Teacher | None) -> None:
         settings = given.config.power
-        super().__init__(given, reducer, best_finetuned, settings.retrain_epochs or settings.epochs, teacher)
+        epochs = settings.retrain_epochs or settings.epochs
+        super().__init__(given, reducer, best_finetuned, epochs, teacher, given.prepared.unlabelled)
         self.approach(given.config.steer.target_speedup)
 
     def improves(self, reached: float, speedup: float, epoch: int) -> bool:

@@ -37,14 +37,14 @@ class TrBertRecipe(Recipe):
 
     def steps(self, config: TrainConfig, examples: int, unlabelled: int) -> int:
         settings = config.trbert
-        epochs = settings.policy_epochs + settings.joint_epochs + settings.settle_epochs
-        return updates(config, examples, epochs, settings.batch_size)
+        own = updates(config, examples, settings.policy_epochs + settings.joint_epochs, settings.batch_size)
+        return own + updates(config, examples + unlabelled, settings.settle_epochs, settings.batch_size)
 
     def run(self, given: Given, finetune: Finetune, snapshot: Snapshot | None) -> Reducing:
         prepared, session = given.prepared, given.session
         backbone = prepared.backbone
         finetune.load_epoch(finetune.best()[-1])
-        teacher = teach(backbone, prepared.train, done=lambda texts: session.stop_if_asked())  # many texts take minutes
+        teacher = teach(backbone, prepared.train, prepared.unlabelled, lambda texts: session.stop_if_asked())
         torch.manual_seed(given.config.run.seed)
         reducer = TrBert.for_backbone(backbone).to(backbone.model.device)
         session.processes.part_ways()
@@ -60,7 +60,8 @@ class TrBertRecipe(Recipe):
         if not settings.settle_epochs:
             return joint
         target = reachable(given, reducer)
-        settle = Settle(given, reducer, max(finetune.scores), teacher, settings, target=target)
+        best, others = max(finetune.scores), prepared.unlabelled
+        settle = Settle(given, reducer, best, teacher, settings, target=target, unlabelled=others)
         session.run(settle, snapshot)
         return settle
 
