@@ -28,7 +28,15 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any
     return folder, settings
 
 
-@pytest.mark.parametrize("change", [{"reduce": {"phi": 0.05, "epochs": 1}}, {"method": "power", **OWN["power"]}], ids=str)
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"reduce": {"phi": 0.05, "epochs": 1}},
+        {"finetune": {"checkpoints": 1}},  # fewer than are there
+        {"method": "power", **OWN["power"]},
+    ],
+    ids=str,
+)
 def test_the_end_is_the_same_as_without(first: tuple[Path, dict[str, Any]], change: dict[str, Any], tmp_path: Path) -> None:
     folder, settings = first
     config = build_config(settings, change)
@@ -56,4 +64,7 @@ def test_another_fine_tuning_is_refused_and_nothing_written(first: tuple[Path, d
         train(other, tmp_path / "run", Silent(), finetuned_from=folder / "first")
     with pytest.raises(BadConfig, match="phase 1 is done"):
         train(build_config(settings), tmp_path / "run", Silent(), finetuned_from=folder)
+    more = build_config(settings, {"finetune": {"checkpoints": 5}})
+    with pytest.raises(BadConfig, match="other data, settings"):
+        train(more, tmp_path / "run", Silent(), finetuned_from=folder / "first")
     assert not (tmp_path / "run").exists()

@@ -22,15 +22,16 @@ DATA_FILE = "data.json"
 _SALIENCY = "saliency"
 
 
-def same_finetuning(one: TrainConfig, other: TrainConfig) -> bool:
-    """Whether two runs have the same phase 1."""
+def same_finetuning(before: TrainConfig, config: TrainConfig) -> bool:
+    """Whether a run's phase 1 is what another would do, with as many of its checkpoints kept as that one needs."""
 
     def of(config: TrainConfig) -> tuple[object, ...]:
         run = config.run
         data = config.data.model_copy(update={"unlabelled": None})  # phase 1 does not read those
-        return config.model, config.head, data, config.finetune, run.seed, run.precision, run.accumulate, run.device
+        finetune = config.finetune.model_copy(update={"checkpoints": 0})
+        return config.model, config.head, data, finetune, run.seed, run.precision, run.accumulate, run.device
 
-    return of(one) == of(other)
+    return of(before) == of(config) and before.finetune.checkpoints >= config.finetune.checkpoints
 
 
 def data_seen(prepared: Prepared) -> dict[str, Any]:
@@ -60,7 +61,8 @@ def take_finetuned(config: TrainConfig, source: Path, work: Path) -> None:
         )
     work.mkdir(parents=True, exist_ok=True)
     shutil.copytree(source / WORK / "finetuned", work / "finetuned", dirs_exist_ok=True)
-    if before.method == config.method == "adapler" and before.reduce.target == config.reduce.target:
+    same = [(each.method, each.reduce.target, each.finetune.checkpoints) for each in (before, config)]
+    if same[0] == same[1] and config.method == "adapler":
         whole = source / WORK / _SALIENCY
         if whole.is_dir():
             shutil.copytree(whole, work / _SALIENCY, dirs_exist_ok=True)
