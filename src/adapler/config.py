@@ -153,6 +153,12 @@ class RunSettings(Settings):
     seed: int = Field(0, ge=0, lt=2**31, description="Of the head's weights, dropout, order and choice of examples.")
     device: str = Field("cpu", description="A torch device. Only the CPU has been tested.")
     precision: Literal["no", "bf16"] = Field("no", description="Mixed precision, where the machine has it.")
+    attention_dropout: float | None = Field(
+        None,
+        ge=0,
+        lt=1,
+        description="Dropout of attention while training, by default the model's own; 0 lets a faster kernel train long texts.",
+    )
     accumulate: int = Field(1, ge=1, description="Batches per update.")
     tracker: Literal["tensorboard", "wandb", "trackio"] | None = Field(
         None, description="Where figures are logged besides the report."

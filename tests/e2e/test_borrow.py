@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from adapler.attention import fused
 from adapler.config import build_config
 from adapler.errors import BadConfig
 from adapler.training.progress import Silent
@@ -68,3 +69,21 @@ def test_another_fine_tuning_is_refused_and_nothing_written(first: tuple[Path, d
     with pytest.raises(BadConfig, match="other data, settings"):
         train(more, tmp_path / "run", Silent(), finetuned_from=folder / "first")
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(("asked", "seen"), [(None, 0.1), (0.0, 0.0)])
+def test_attention_drops_as_it_was_asked_to(
+    first: tuple[Path, dict[str, Any]], asked: float | None, seen: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, settings = first
+    drops = set()
+
+    def attention(*args: Any, dropout: float, **others: Any) -> torch.Tensor:
+        drops.add(dropout)
+        return fused(*args, dropout=dropout, **others)
+
+    monkeypatch.setattr("adapler.layout.fused_attention", attention)
+    own = {"finetune": {"epochs": 1}, "power": {"epochs": 1}, "method": "power", "data": {"train_limit": 64}}
+    config = build_config(settings, own, {"run": {"attention_dropout": asked}})
+    train(config, tmp_path / "run", Silent())
+    assert drops == {0.0, seen}  # none while it is judged

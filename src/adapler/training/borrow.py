@@ -29,7 +29,8 @@ def same_finetuning(before: TrainConfig, config: TrainConfig) -> bool:
         run = config.run
         data = config.data.model_copy(update={"unlabelled": None})  # phase 1 does not read those
         finetune = config.finetune.model_copy(update={"checkpoints": 0})
-        return config.model, config.head, data, finetune, run.seed, run.precision, run.accumulate, run.device
+        how = run.model_dump(include={"seed", "precision", "accumulate", "device", "attention_dropout"})
+        return config.model, config.head, data, finetune, how
 
     return of(before) == of(config) and before.finetune.checkpoints >= config.finetune.checkpoints
 

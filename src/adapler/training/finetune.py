@@ -26,7 +26,7 @@ MODEL = "model."
 
 
 class Finetune(Phase):
-    """Cross-entropy on every token. Attention dropout as the model has it; gradients clipped, which the authors do not."""
+    """Cross-entropy on every token. Gradients are clipped, which the authors do not."""
 
     name = "finetune"
 
@@ -45,6 +45,9 @@ class Finetune(Phase):
         self.class_weights = class_weights
         self.epochs = 0 if prepared.trained else settings.epochs
         self.model = prepared.backbone.model
+        if run_settings.attention_dropout is not None:  # of this phase and those after it
+            for block in prepared.backbone.blocks:
+                block.attention_dropout = run_settings.attention_dropout
         self.labels = torch.tensor(prepared.dataset.train.labels, device=self.model.device)
         self.lengths = [len(text.ids) for text in prepared.train]
         self.parameters = dict(self.model.named_parameters())
