@@ -16,7 +16,8 @@ def pilot(records: Records) -> str:
         return MISSING
     first = next(record for record in records if "score" in record)
     about = f"{first['backbone']}, {first['n_train']} training documents; {first['machine']}; {first['date']}, {commit(first)}."
-    return "\n\n".join([markdown(pilot_table(records)), markdown(pairs_table(records)), about])
+    pairs = pairs_table(records)  # written when all rows are there
+    return "\n\n".join([markdown(pilot_table(records)), *([markdown(pairs)] if pairs.rows else []), about])
 
 
 def agreement(records: Records) -> str:
