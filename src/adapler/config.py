@@ -188,9 +188,8 @@ class TrainConfig(Settings):
 
     @model_validator(mode="after")
     def _read_unlabelled_texts(self) -> TrainConfig:
-        settles = {"adapler": self.reduce.settle_epochs, "trbert": self.trbert.settle_epochs}
-        if self.data.unlabelled is not None and not settles.get(self.method, 1):
-            group = {"adapler": "reduce"}.get(self.method, self.method)
+        group = {"adapler": "reduce", "trbert": "trbert"}.get(self.method)  # PoWER-BERT always trains again
+        if self.data.unlabelled is not None and group is not None and not getattr(self, group).settle_epochs:
             raise ValueError(f"data.unlabelled is read while the network settles: set {group}.settle_epochs, or leave it out")
         return self
 
