@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from adapler.classifier import Classifier
 from adapler.config import build_config
 from adapler.errors import BadInput, BadModel
-from adapler.training.progress import Silent
+from adapler.training.progress import Lines, Silent
 from adapler.training.run import train
 from tests.planted import planted_settings
 
@@ -31,7 +31,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]
     return folder, settings
 
 
-class Says(Silent):
+class Says(Lines):
     def __init__(self) -> None:
         super().__init__()
         self.lines: list[str] = []
@@ -45,6 +45,7 @@ def test_phase_1_is_skipped_and_the_loss_is_against_the_model_given(made: tuple[
     said = Says()
     report = train(build_config(settings, {"model": str(folder / "model")}), tmp_path / "run", said)
     assert any("phase 1 is skipped" in line for line in said.lines)
+    assert any(line.startswith("finetune: dev accuracy") for line in said.lines)
     assert [row["phase"] for row in report["history"]].count("finetune") == 1  # its score, no training
     given, kept = (load_file(path / "model.safetensors") for path in (folder / "model", tmp_path / "run" / "work" / "full"))
     assert all(torch.equal(given[name], kept[name]) for name in given)

@@ -82,6 +82,7 @@ class Finetune(Phase):
 
     def take_as_it_is(self) -> None:
         """The model came fine-tuned: what it is now stands for the only epoch."""
+        self.session.progress.phase(self.name)
         self.finish_epoch(0)
 
     def finish_epoch(self, epoch: int) -> None:
