@@ -42,6 +42,7 @@ class DataSettings(Settings):
         description="A file of texts without labels, which the phase-1 model answers while the network settles; `rest`: those "
         "that `train_limit` leaves over.",
     )
+    unlabelled_limit: int | None = Field(None, ge=1, description="Use only so many of them (seeded choice).")
     dev_share: float = Field(0.1, gt=0, lt=1, description="Share of train carved off as dev where there is no dev split.")
     test: bool = Field(True, description="Score the test split at the end, where there is one.")
     class_weights: bool = Field(False, description="Weigh the label loss by inverse class frequency.")
@@ -188,6 +189,8 @@ class TrainConfig(Settings):
 
     @model_validator(mode="after")
     def _read_unlabelled_texts(self) -> TrainConfig:
+        if self.data.unlabelled is None and self.data.unlabelled_limit is not None:
+            raise ValueError("data.unlabelled_limit is of texts without labels: set data.unlabelled, or leave it out")
         group = {"adapler": "reduce", "trbert": "trbert"}.get(self.method)  # PoWER-BERT always trains again
         if self.data.unlabelled is not None and group is not None and not getattr(self, group).settle_epochs:
             raise ValueError(f"data.unlabelled is read while the network settles: set {group}.settle_epochs, or leave it out")

@@ -36,6 +36,21 @@ def test_what_a_limit_leaves_over_is_taken_without_its_labels(tmp_path: Path) ->
         load_dataset(DataSettings(source=source, unlabelled="rest"), seed=0)
 
 
+def test_a_limit_draws_some_of_them_and_leaves_the_examples_alone(tmp_path: Path) -> None:
+    source = str(write_planted_data(tmp_path / "data", train=100))
+    settings = DataSettings(source=source, train_limit=30, unlabelled="rest")
+    limited = settings.model_copy(update={"unlabelled_limit": 20})
+    whole, drawn, again, other = (
+        load_dataset(each, seed) for each, seed in ((settings, 0), (limited, 0), (limited, 0), (limited, 1))
+    )
+    assert drawn.train.texts == whole.train.texts
+    assert len(set(drawn.unlabelled)) == 20 and set(drawn.unlabelled) < set(whole.unlabelled)
+    assert drawn.unlabelled == again.unlabelled and set(drawn.unlabelled) != set(other.unlabelled)
+    assert "70 texts without labels; limited to 20" in drawn.notes
+    with pytest.raises(BadConfig, match=r"set data\.unlabelled, or leave it out"):
+        build_config({"data": {"source": "data", "unlabelled_limit": 20}})
+
+
 def test_no_text_with_a_label_and_none_to_be_judged_by_is_taken(tmp_path: Path) -> None:
     source = str(write_planted_data(tmp_path / "data", train=20))
     known = load_dataset(DataSettings(source=source), seed=0)
@@ -83,7 +98,7 @@ def test_other_methods_learn_from_them_too(tmp_path: Path, method: str, last: st
 
 
 def test_phase_1_is_the_same_with_them() -> None:
-    with_them = build_config({"data": {"source": "data", "unlabelled": "rest"}, "reduce": SETTLES})
+    with_them = build_config({"data": {"source": "data", "unlabelled": "rest", "unlabelled_limit": 9}, "reduce": SETTLES})
     assert same_finetuning(with_them, build_config({"data": {"source": "data"}}))
 
 

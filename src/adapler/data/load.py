@@ -103,7 +103,7 @@ def load_dataset(settings: DataSettings, seed: int, known: Known | None = None) 
             f"on; a classifier needs at least two. Add examples, raise train_limit or take another seed"
         )
     judging = [text for split in ("dev", "test") if split in examples for text in examples[split].texts]
-    unlabelled, said = unlabelled_texts(settings, whole.texts if whole is not train else (), train.texts, judging)
+    unlabelled, said = unlabelled_texts(settings, whole.texts if whole is not train else (), train.texts, judging, random)
     notes += said
     dataset = Dataset(
         name=task.name if task else source.stem.split(".")[0] if source.exists() else settings.source,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
+
 from adapler.config import DataSettings
 from adapler.data.files import read_texts
 from adapler.data.text import Text
@@ -14,10 +16,10 @@ REST = "rest"
 
 
 def unlabelled_texts(
-    settings: DataSettings, rest: Iterable[Text], labelled: Iterable[Text], judging: Iterable[Text]
+    settings: DataSettings, rest: Iterable[Text], labelled: Iterable[Text], judging: Iterable[Text], random: np.random.Generator
 ) -> tuple[tuple[Text, ...], list[str]]:
     """The texts that were asked for, each once, and what to say about them. Those with a label are left out, and those that
-    the model will be judged by: `rest` is what a limit left over, `judging` dev and test."""
+    the model will be judged by: `rest` is what a limit left over, `judging` dev and test; `random` draws a limited number."""
     if settings.unlabelled is None:
         return (), []
     known, judged = set(labelled), set(judging)
@@ -34,10 +36,13 @@ def unlabelled_texts(
         raise BadInput(
             f"{settings.unlabelled}: the data's texts are {'single' if isinstance(new[0], tuple) else 'pairs'}, these not"
         )
-    left = len(found) - len(new)
-    return new, [
-        f"{len(new)} texts without labels" + (f"; {left} empty, double, labelled, of dev or of test left out" if left else "")
-    ]
+    said = f"{len(new)} texts without labels"
+    if len(new) < len(found):
+        said += f"; {len(found) - len(new)} empty, double, labelled, of dev or of test left out"
+    if settings.unlabelled_limit is not None and settings.unlabelled_limit < len(new):
+        new = tuple(new[index] for index in sorted(random.choice(len(new), settings.unlabelled_limit, replace=False).tolist()))
+        said += f"; limited to {len(new)}"
+    return new, [said]
 
 
 def _readable(text: Text) -> bool:

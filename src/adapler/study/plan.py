@@ -186,7 +186,7 @@ def _cell(plan: Plan, task: str, method: Method, seed: int, knob: dict[str, Any]
         fixed["method"] = "adapler" if method == PAPER_SETTINGS else method
     layers = [plan.settings, plan.by_task.get(task, {}), plan.by_method.get(method, {})]
     if method == PAPER_SETTINGS:
-        fixed["data"]["unlabelled"] = None  # nothing settles, so nothing reads them
+        fixed["data"] |= {"unlabelled": None, "unlabelled_limit": None}  # nothing settles, so nothing reads them
         preset = TASKS[task_name(task)].paper
         layers += [{"reduce": {**preset["reduce"], "settle_epochs": 0}, "steer": preset["steer"]}]
     turned = parse_assignments(f"{key}={json.dumps(value)}" for key, value in knob.items())

@@ -27,7 +27,7 @@ def same_finetuning(before: TrainConfig, config: TrainConfig) -> bool:
 
     def of(config: TrainConfig) -> tuple[object, ...]:
         run = config.run
-        data = config.data.model_copy(update={"unlabelled": None})  # phase 1 does not read those
+        data = config.data.model_copy(update={"unlabelled": None, "unlabelled_limit": None})  # phase 1 does not read those
         finetune = config.finetune.model_copy(update={"checkpoints": 0})
         how = run.model_dump(include={"seed", "precision", "accumulate", "device", "attention_dropout"})
         return config.model, config.head, data, finetune, how
