@@ -14,10 +14,15 @@ def pilot(records: Records) -> str:
     """Table 2 beside the paper's, and its rows held against each other."""
     if not records:
         return MISSING
-    first = next(record for record in records if "score" in record)
-    about = f"{first['backbone']}, {first['n_train']} training documents; {first['machine']}; {first['date']}, {commit(first)}."
+    about = "; ".join(_conditions(records, task) for task in dict.fromkeys(record["task"] for record in records)) + "."
     pairs = pairs_table(records)  # written when all rows are there
     return "\n\n".join([markdown(pilot_table(records)), *([markdown(pairs)] if pairs.rows else []), about])
+
+
+def _conditions(records: Records, task: str) -> str:
+    first = next(record for record in records if record["task"] == task and "score" in record)
+    made = f"{first['backbone']}, {first['n_train']} training documents, {first['n']} test documents"
+    return f"{task}: {made}; {first['machine']}; {first['date']}, {commit(first)}"
 
 
 def agreement(records: Records) -> str:

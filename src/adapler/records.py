@@ -53,6 +53,13 @@ def commit() -> str | None:
     return name + ("+changed" if changed else "")
 
 
+def model_name(model: str | Path) -> str:
+    """What a record calls the model that something was made from: the last part of its path, or of the run or study cell whose
+    folder `model` it is."""
+    path = Path(model)
+    return path.parent.name if path.name == "model" and path.parent.name else path.name
+
+
 def today() -> str:
     """The date in UTC."""
     return datetime.now(UTC).date().isoformat()

@@ -26,7 +26,7 @@ from adapler.export import EXPORTS
 from adapler.export.write import export
 from adapler.folder import Folder, report_beside
 from adapler.points import Dial
-from adapler.records import Record
+from adapler.records import Record, model_name
 from adapler.runtimes import RUNTIMES
 from adapler.timing import Timing, race
 
@@ -92,7 +92,7 @@ def _backbone(folder: Folder, opened: checkpoint.Checkpoint) -> str:
     """What the model was made from, where its run says so; else its family."""
     report = report_beside(folder.path) or {}
     made_from = report.get("config", {}).get("model")
-    return Path(made_from).name if made_from else str(opened.backbone.model.config.model_type)
+    return model_name(made_from) if made_from else str(opened.backbone.model.config.model_type)
 
 
 def peer_makers(opened: checkpoint.Checkpoint, scratch: Path, threads: int, compiled: bool) -> Makers:

@@ -56,7 +56,7 @@ def rationale(
     from adapler.evaluation.agreement import Question, measure_folder, records
     from adapler.evaluation.explainers import DEFAULT, EXPLAINERS
     from adapler.folder import report_beside
-    from adapler.records import Record, write_records
+    from adapler.records import Record, model_name, write_records
     from adapler.training.progress import progress_for
     from adapler.training.snapshot import writing
 
@@ -80,7 +80,7 @@ def rationale(
     base = Record(
         kind="rationale",
         task=Path(data).name.split(".")[0],
-        backbone=Path(made_by["model"]).name if made_by.get("model") else folder.path.name,
+        backbone=model_name(made_by["model"]) if made_by.get("model") else folder.path.name,
         seed=made_by.get("run", {}).get("seed"),
         split=split,
         n=measured.conditions["documents"],

@@ -15,7 +15,7 @@ import torch
 from adapler.errors import BadInput
 from adapler.evaluation.metrics import score
 from adapler.evaluation.outcome import run
-from adapler.records import Record, write_records
+from adapler.records import Record, model_name, write_records
 from adapler.report.plot import check_figure, new_figure, save_figure
 from adapler.study.paper import NAMES
 from adapler.study.places import CELL_FILE, PLAN_FILE, cell_done, cell_folder, read_results
@@ -77,7 +77,7 @@ def _curve(plan: Plan, cell: Cell, out: Path) -> list[Record]:
                 task=cell.task,
                 method=cell.method,
                 variant=cell.variant,
-                backbone=Path(cell.config.model).name,
+                backbone=model_name(cell.config.model),
                 point=f"scale {scale:g}",
                 seed=cell.seed,
                 split="test",

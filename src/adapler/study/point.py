@@ -18,7 +18,7 @@ from adapler.errors import BadInput
 from adapler.evaluation.metrics import score
 from adapler.evaluation.outcome import Outcome, run
 from adapler.problems import SINGLE, Label
-from adapler.records import Record
+from adapler.records import Record, model_name
 from adapler.study.places import CELL_FILE, cell_folder, read_record
 from adapler.study.plan import STATIC, Cell, Plan, cells
 from adapler.study.words import bag_of_words, beginnings
@@ -87,7 +87,7 @@ def point_record(plan: Plan, out: Path, own: list[Cell]) -> Record:
         task=cell.task,
         method=cell.method,
         variant=cell.variant,
-        backbone=Path(cell.config.model).name,
+        backbone=model_name(cell.config.model),
         point=None if choice.scale is None else f"scale {choice.scale:g}",
         seed=cell.seed,
         split="test",
@@ -101,11 +101,11 @@ def point_record(plan: Plan, out: Path, own: list[Cell]) -> Record:
         config={
             **cell.config.model_dump(),
             "data": source,
-            "model": Path(cell.config.model).name,
+            "model": model_name(cell.config.model),
             "dev_score": choice.dev,
             "dev_flops_speedup": choice.dev_speedup,
             "within_margin": choice.within,
-            "against": Path(plan.model).name,
+            "against": model_name(plan.model),
             **({"lr": about["lr"], "epochs": about["epochs"]} if cell.method in STATIC else {}),
             **({"dataset": _dataset(about, outcome.counts)} if cell.method == "full" else {}),
         },
@@ -142,7 +142,7 @@ def words_record(plan: Plan, out: Path, cell: Cell) -> Record:
         score_full=full,
         loss_points=100 * (full - reached),
         backbone="none",
-        config={"against": Path(plan.model).name},
+        config={"against": model_name(plan.model)},
     )
 
 

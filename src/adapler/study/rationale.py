@@ -25,7 +25,7 @@ from adapler.engine import model_cost
 from adapler.errors import BadConfig
 from adapler.evaluation.metrics import accuracy
 from adapler.evaluation.outcome import run
-from adapler.records import Record, write_records
+from adapler.records import Record, model_name, write_records
 from adapler.study.rationale_plan import CHOSEN_BY, RationaleCell, RationalePlan, rationale_cells
 from adapler.study.rationale_texts import Material, choosing_scores, gather, prepared, texts_of
 from adapler.study.static import best_full_length
@@ -149,7 +149,7 @@ def _record(plan: RationalePlan, cell: RationaleCell, out: Path) -> Record:
         kind="rationale",
         task=cell.task,
         variant=cell.row,
-        backbone=Path(plan.model).name,
+        backbone=model_name(plan.model),
         seed=cell.seed,
         split="test",
         n=len(labels),
@@ -182,7 +182,7 @@ def _pairs(plan: RationalePlan, task: str, out: Path) -> list[Record]:
             hits = np.asarray(found["predictions"]) == np.asarray(found["labels"])
             texts = found["texts"]
             right.setdefault(cell.row, {})[cell.seed] = hits.astype(float)
-    base = Record(kind="rationale", task=task, backbone=Path(plan.model).name, split="test", metric="accuracy")
+    base = Record(kind="rationale", task=task, backbone=model_name(plan.model), split="test", metric="accuracy")
     made = []
     for first, second in PAIRS:
         seeds = sorted(set(right.get(first, {})) & set(right.get(second, {})))
