@@ -9,8 +9,8 @@ from typing import Any
 
 from markupsafe import Markup
 
-from adapler.errors import MissingExtra
 from adapler.report.page import template, write_page
+from adapler.report.plot import new_figure, save_figure
 
 _TEMPLATE = "agreement.html.j2"
 Row = dict[str, Any]
@@ -51,11 +51,7 @@ _LINES = {
 
 def draw(rows: Sequence[Row], path: Path) -> None:
     """The paper's Figure 5, with recall and equal numbers beside it; PNG, SVG or PDF by the file's ending."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingExtra("drawing needs matplotlib, which is not installed; pip install 'adapler[plot]'") from error
-    figure = Figure(figsize=(4.0 * len(PANELS), 3.4), layout="constrained")
+    figure = new_figure(4.0 * len(PANELS), 3.4, layout="constrained")
     for number, (metric, title) in enumerate(PANELS):
         axes = figure.add_subplot(1, len(PANELS), number + 1)
         for name, (colour, mark, line) in _LINES.items():
@@ -72,8 +68,7 @@ def draw(rows: Sequence[Row], path: Path) -> None:
         axes.set_ylim(bottom=0)
         axes.set_xticks(sorted({row["layer"] for row in rows}))
     figure.axes[0].legend(fontsize=7)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=160)
+    save_figure(figure, path)
 
 
 def write_agreement(rows: Sequence[Row], meanings: dict[str, str], path: Path) -> None:
