@@ -74,6 +74,21 @@ def test_every_explainer_layer_and_measure_is_a_record_with_its_interval(rows: l
         assert found["attention", layer, "fpr_above_cp"]["value"] == pytest.approx(gap, abs=1e-5)
 
 
+def test_a_point_of_the_dial_is_measured_where_it_is_asked_for(folder: Path, rows: list[dict[str, Any]]) -> None:
+    asked = (str(folder / "model"), "--data", str(folder / "data"), "--no-faithfulness", "--json", "--quiet")
+    answer = told(*asked, "--point", "full")
+    assert answer.exit_code == 0, answer.output
+    found = {(row["method"], row["layer"], row["metric"]): row for row in json.loads(answer.stdout)}
+    before = {(row["method"], row["layer"], row["metric"]): row["value"] for row in rows}
+    last = "kept", LAYERS, "recall"
+    assert found[last]["value"] == 1 > before[last]  # at full length nothing leaves
+    assert found[last]["config"]["scale"] == 0 and "scale" not in rows[0]["config"]
+    others = [key for key in found if key[0] in ("saliency", "rollout") and "cp" not in key[2]]
+    assert others and all(found[key]["value"] == before[key] for key in others)
+    refused = told(*asked, "--speedup", "2")
+    assert refused.exit_code == 2 and "no operating points" in refused.output
+
+
 def test_records_figure_and_page_are_written(folder: Path, rows: list[dict[str, Any]]) -> None:
     out = folder / "out"
     assert json.loads((out / "rationale.json").read_text()) == rows

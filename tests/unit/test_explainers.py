@@ -156,9 +156,9 @@ def test_every_explainer_gives_a_score_a_layer_and_token_whatever_the_batch(foun
 def test_one_pass_forward_and_one_backward_serve_all(models: Any, texts: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     passes: list[Any] = []
 
-    def counted(*args: Any, reducer: Any = None, want: Want | None = None) -> Any:
-        passes.append(want)
-        return encode(*args) if want is None else encode(*args, want=want)
+    def counted(*args: Any, **named: Any) -> Any:
+        passes.append(named.get("want"))
+        return encode(*args, **named)
 
     monkeypatch.setattr(explainers, "encode", counted)
     list(explain(DEFAULT, models[0], texts, reduced=models))

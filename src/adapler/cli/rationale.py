@@ -29,6 +29,9 @@ def rationale(
     window: Annotated[str, typer.Option(help="How long documents are cut: whole (no rationale split) or chunks.")] = "whole",
     target: Annotated[str, typer.Option(help="The class that is explained: predicted or gold.")] = "predicted",
     against: Annotated[Path | None, typer.Option(help="Full-length classifier that the other explainers explain.")] = None,
+    point: Annotated[str | None, typer.Option(help="Operating point by name, as `adapler info` lists them.")] = None,
+    max_loss: Annotated[float | None, typer.Option(help="The fastest point that loses at most so many points.")] = None,
+    speedup: Annotated[float | None, typer.Option(help="The best point with at least so many times fewer FLOPs.")] = None,
     faithfulness: Annotated[bool, typer.Option(help="Also comprehensiveness and sufficiency (slow).")] = True,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many documents.")] = None,
     out: Annotated[Path | None, typer.Option(help=f"Folder for {RECORDS}, {FIGURE} and {PAGE}.")] = None,
@@ -56,6 +59,7 @@ def rationale(
     from adapler.evaluation.agreement import Question, measure_folder, records
     from adapler.evaluation.explainers import DEFAULT, EXPLAINERS
     from adapler.folder import report_beside
+    from adapler.points import operating
     from adapler.records import Record, model_name, write_records
     from adapler.training.progress import progress_for
     from adapler.training.snapshot import writing
@@ -66,9 +70,13 @@ def rationale(
         names = tuple(dict.fromkeys(name.strip() for name in explainers.split(",") if name.strip()))
         for name in names:
             EXPLAINERS[name]  # an unknown one is told before anything is loaded
-    question = Question(
-        names, cast("Literal['whole', 'chunks']", window), gold=target == "gold", limit=limit, faithful=faithfulness
+    how = operating(
+        None if folder.reduction is None else folder.reduction.dial, point=point, max_loss=max_loss, speedup=speedup
     )
+    if how.escalate is not None:
+        raise BadConfig(f"point {point} runs unsure texts twice, and an explanation is of one run; choose another")
+    rule = cast("Literal['whole', 'chunks']", window)
+    question = Question(names, rule, gold=target == "gold", limit=limit, faithful=faithfulness, scale=how.scale)
     if out is not None:
         _check_drawing()
         with writing(out):
@@ -84,7 +92,10 @@ def rationale(
         seed=made_by.get("run", {}).get("seed"),
         split=split,
         n=measured.conditions["documents"],
-        config={"reduction": None if folder.reduction is None else folder.reduction.method},
+        config={
+            "reduction": None if folder.reduction is None else folder.reduction.method,
+            **({} if how.scale is None else {"scale": how.scale}),
+        },
     )
     made = records(measured, base)
     if out is not None:

@@ -57,6 +57,8 @@ class Question:
     """Only so many documents, the first ones."""
     faithful: bool = True
     """Also comprehensiveness and sufficiency, which take some forty passes a window."""
+    scale: float | None = None
+    """Of the reduced model's thresholds; None as trained."""
     seed: int = 0
 
 
@@ -128,7 +130,7 @@ def measure(
     columns: dict[str, dict[str, NDArray[np.float64]]] = {name: {} for name in question.explainers}
     kept: dict[str, list[NDArray[np.float64]]] = {name: [np.zeros(0)] * len(windows) for name in question.explainers}
     texts = [window.text for window in windows]
-    passes = explain(question.explainers, full, texts, reduced=reduced, labels=labels, seed=question.seed)
+    passes = explain(question.explainers, full, texts, reduced=reduced, scale=question.scale, labels=labels, seed=question.seed)
     random = np.random.default_rng(question.seed)
     lots = [random.random(len(window.annotated)) for window in windows]
     for index, explained in passes:

@@ -64,13 +64,15 @@ class Seen:
         texts: Sequence[EncodedText],
         *,
         reduced: tuple[Backbone, Reducer] | None = None,
+        scale: float | None = None,
         labels: Sequence[int] | None = None,
         gradient: bool = True,
         seed: int = 0,
     ) -> None:
-        """`backbone` is the model at full length, `reduced` the one that removes tokens. The explained class is that of
-        `labels`, or the predicted one. Without `gradient` the pass leaves nothing to differentiate."""
-        self.backbone, self.texts, self.reduced, self.seed = backbone, texts, reduced, seed
+        """`backbone` is the model at full length, `reduced` the one that removes tokens, its thresholds times
+        `scale`. The explained class is that of `labels`, or the predicted one. Without `gradient` the pass leaves nothing to
+        differentiate."""
+        self.backbone, self.texts, self.reduced, self.scale, self.seed = backbone, texts, reduced, scale, seed
         self._labels, self._gradient = labels, gradient
 
     @cached_property
@@ -125,8 +127,10 @@ class Seen:
             raise BadModel("the model holds no reduction, so `cp` and `kept` have nothing to read; leave them out")
         backbone, reducer = self.reduced
         with torch.no_grad():
-            tokens, _ = pack(backbone, self.texts, backbone.model.device)
-            return encode(backbone, tokens, reducer)[1]
+            device = backbone.model.device
+            tokens, _ = pack(backbone, self.texts, device)
+            scales = None if self.scale is None else torch.full((len(self.texts),), self.scale, device=device)
+            return encode(backbone, tokens, reducer, scale=scales)[1]
 
 
 @dataclass(frozen=True)
@@ -209,6 +213,7 @@ def explain(
     texts: Sequence[EncodedText],
     *,
     reduced: tuple[Backbone, Reducer] | None = None,
+    scale: float | None = None,
     labels: Sequence[int] | None = None,
     seed: int = 0,
 ) -> Iterator[tuple[int, Explained]]:
@@ -229,6 +234,7 @@ def explain(
             backbone,
             [texts[index] for index in batch],
             reduced=reduced,
+            scale=scale,
             labels=None if labels is None else [labels[index] for index in batch],
             gradient=gradient,
             seed=seed,
