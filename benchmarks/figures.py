@@ -89,13 +89,14 @@ def curves(
 def agreement(
     out: Annotated[Path, typer.Option(help="Folder.")] = FIGURES,
 ) -> None:
-    """Agreement with human rationales by layer, a figure a task, from the records in benchmarks/results; the first seed's."""
+    """Agreement with human rationales by layer, a figure a task, from the records in benchmarks/results: as trained, the
+    first seed's."""
     from adapler.report.agreement import draw
     from benchmarks.measured import read
 
     records = read("agreement-*.json")
     for task in dict.fromkeys(record["task"] for record in records):
-        own = [record for record in records if record["task"] == task]
+        own = [record for record in records if record["task"] == task and "scale" not in record["config"]]
         path = out / f"agreement-{task}.svg"
         draw([record for record in own if record.get("seed") == own[0].get("seed")], path)
         typer.echo(str(path))

@@ -25,7 +25,7 @@ from adapler.evaluation.faithfulness import THRESHOLDS, faithfulness, probabilit
 from adapler.evaluation.rationale import MEASURES
 from adapler.methods.adapler import AdapLeR
 from adapler.records import Record
-from adapler.report.agreement import verdicts
+from adapler.report.agreement import tallies, verdicts
 from benchmarks.rationale_tables import agreement, pilot
 from benchmarks.windows import main as write_windows
 from tests.planted import write_annotated_data, write_tiny_encoder
@@ -100,9 +100,16 @@ def test_records_figure_and_page_are_written(folder: Path, rows: list[dict[str, 
 
 def test_the_pages_table_is_made_of_the_records(rows: list[dict[str, Any]]) -> None:
     table = agreement(rows)
-    assert "| data | | layer 1 | layer 2 | layer 3 |" in table and "10 documents" in table and "layers that count" in table
+    assert "| data | | layer 1 | layer 2 | layer 3 |" in table and "10 documents" in table
     value = next(row["value"] for row in rows if (row["method"], row["metric"], row["layer"]) == ("rollout", "map", 1))
     assert f"| rollout | mAP | {value:.3f} |" in table
+    at_1_n = next(found for found in tallies(rows) if (found.name, found.level) == ("saliency", "fpr_above_cp"))
+    held = f"{at_1_n.below} of {at_1_n.counted} ({at_1_n.sure})"
+    assert f"| saliency | {held} |" in table
+    again = [{**row, "seed": 1} for row in rows]
+    faster = [{**row, "config": {**row["config"], "scale": 1.25}} for row in rows]
+    assert f"| saliency | {held}, {held} |" in agreement([*rows, *again])
+    assert agreement([*rows, *faster]) == f"{table}\n\n{table.replace('| data |', '| data, thresholds x 1.25 |', 1)}"
     assert agreement([]) == pilot([]) == "*not measured yet*"
 
 

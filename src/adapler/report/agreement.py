@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +30,12 @@ BESIDE = {
     "fpr_at_cp": "recall_at_cp",
 }
 """The recall that stands beside a false positive rate: who selects nothing has neither."""
-_AT = {
+LEVELS = {
     "fpr_above_cp": "at 1/n",
     "fpr_at_annotated_above_cp": "of as many words as people marked",
     "fpr_at_cp_above_cp": "of as many words as CP selects at 1/n",
 }
-"""At what CP is held against the others."""
+"""Where CP is held against the others: by measure, in words."""
 _LINES = {
     "cp": ("#D55E00", "o", "-"),
     "kept": ("#D55E00", "s", ":"),
@@ -121,7 +122,7 @@ def _contests(rows: Sequence[Row]) -> list[tuple[str, list[tuple[str, list[str]]
     """At each level, by how much each explainer's false positive rate lies above CP's; in brackets where it does not count."""
     layers = sorted({row["layer"] for row in rows})
     parts = []
-    for metric, words in _AT.items():
+    for metric, words in LEVELS.items():
         found = {(row["method"], row["layer"]): row for row in rows if row["metric"] == metric}
         lines = []
         for name in dict.fromkeys(name for name, _ in found):
@@ -135,21 +136,45 @@ def _contests(rows: Sequence[Row]) -> list[tuple[str, list[tuple[str, list[str]]
     return parts
 
 
-def verdicts(rows: Sequence[Row]) -> list[str]:
-    """Figure 5's claim in words, a level and explainer a line: in how many layers that count CP selects fewer wrong words."""
-    lines = []
-    for metric, words in _AT.items():
-        found = [row for row in rows if row["metric"] == metric]
+@dataclass(frozen=True)
+class Tally:
+    """In how many layers CP selects fewer wrong words than another explainer."""
+
+    level: str
+    """How many words are selected: a key of `LEVELS`."""
+    name: str
+    layers: int
+    counted: int
+    """Of them, those that count."""
+    below: int
+    """Of those, how many have CP's rate below the other's."""
+    sure: int
+    """And with the whole interval."""
+
+
+def tallies(rows: Sequence[Row]) -> list[Tally]:
+    """Figure 5's claim, counted, by level and explainer."""
+    made = []
+    for level in LEVELS:
+        found = [row for row in rows if row["metric"] == level]
         for name in dict.fromkeys(row["method"] for row in found):
             own = [row for row in found if row["method"] == name]
             counted = [row for row in own if row["config"].get("counted")]
             below = [row for row in counted if row["value"] > 0]
             sure = [row for row in below if row["config"]["interval_95"][0] > 0]
-            left_out = f"; {len(own) - len(counted)} do not count" if len(counted) < len(own) else ""
-            lines.append(
-                f"CP's false positive rate {words} lies below that of {name} in {len(below)} of {len(counted)} layers that "
-                f"count (the whole interval in {len(sure)}){left_out}"
-            )
+            made.append(Tally(level, name, len(own), len(counted), len(below), len(sure)))
+    return made
+
+
+def verdicts(rows: Sequence[Row]) -> list[str]:
+    """The same in words."""
+    lines = []
+    for found in tallies(rows):
+        left_out = f"; {found.layers - found.counted} do not count" if found.counted < found.layers else ""
+        lines.append(
+            f"CP's false positive rate {LEVELS[found.level]} lies below that of {found.name} in {found.below} of "
+            f"{found.counted} layers that count (the whole interval in {found.sure}){left_out}"
+        )
     if not any(row["method"] == "saliency" for row in rows) and lines:
         lines.append("at 1/n no layer counts: whether CP selects enough is judged by saliency, which was not measured")
     return lines
