@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from typing import Any
 
-from adapler.report.agreement import BESIDE, LEVELS, tallies
+from adapler.report.agreement import BESIDE, HELD_AT, tallies
 from adapler.study.rationale_table import pairs_table, pilot_table
 from adapler.study.tables import markdown
 from benchmarks.measured import MISSING, Records, commit
@@ -79,6 +79,8 @@ def _claim(by_seed: list[Records]) -> list[str]:
             cells.setdefault(found.name, {}).setdefault(found.level, []).append(held)
     if not cells:
         return []
-    head = f"| CP's false positive rate below that of | {' | '.join(LEVELS.values())} |"
-    lines = [f"| {name} | {' | '.join(', '.join(found.get(level, [])) for level in LEVELS)} |" for name, found in cells.items()]
-    return ["", head, "|---|" + "---:|" * len(LEVELS), *lines, "", _CLAIM]
+    head = f"| CP's false positive rate below that of | {' | '.join(HELD_AT.values())} |"
+    lines = [
+        f"| {name} | {' | '.join(', '.join(found.get(level, [])) for level in HELD_AT)} |" for name, found in cells.items()
+    ]
+    return ["", head, "|---|" + "---:|" * len(HELD_AT), *lines, "", _CLAIM]

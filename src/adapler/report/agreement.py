@@ -30,7 +30,7 @@ BESIDE = {
     "fpr_at_cp": "recall_at_cp",
 }
 """The recall that stands beside a false positive rate: who selects nothing has neither."""
-LEVELS = {
+HELD_AT = {
     "fpr_above_cp": "at 1/n",
     "fpr_at_annotated_above_cp": "of as many words as people marked",
     "fpr_at_cp_above_cp": "of as many words as CP selects at 1/n",
@@ -122,7 +122,7 @@ def _contests(rows: Sequence[Row]) -> list[tuple[str, list[tuple[str, list[str]]
     """At each level, by how much each explainer's false positive rate lies above CP's; in brackets where it does not count."""
     layers = sorted({row["layer"] for row in rows})
     parts = []
-    for metric, words in LEVELS.items():
+    for metric, words in HELD_AT.items():
         found = {(row["method"], row["layer"]): row for row in rows if row["metric"] == metric}
         lines = []
         for name in dict.fromkeys(name for name, _ in found):
@@ -141,7 +141,7 @@ class Tally:
     """In how many layers CP selects fewer wrong words than another explainer."""
 
     level: str
-    """How many words are selected: a key of `LEVELS`."""
+    """How many words are selected: a key of `HELD_AT`."""
     name: str
     layers: int
     counted: int
@@ -155,7 +155,7 @@ class Tally:
 def tallies(rows: Sequence[Row]) -> list[Tally]:
     """Figure 5's claim, counted, by level and explainer."""
     made = []
-    for level in LEVELS:
+    for level in HELD_AT:
         found = [row for row in rows if row["metric"] == level]
         for name in dict.fromkeys(row["method"] for row in found):
             own = [row for row in found if row["method"] == name]
@@ -172,7 +172,7 @@ def verdicts(rows: Sequence[Row]) -> list[str]:
     for found in tallies(rows):
         left_out = f"; {found.layers - found.counted} do not count" if found.counted < found.layers else ""
         lines.append(
-            f"CP's false positive rate {LEVELS[found.level]} lies below that of {found.name} in {found.below} of "
+            f"CP's false positive rate {HELD_AT[found.level]} lies below that of {found.name} in {found.below} of "
             f"{found.counted} layers that count (the whole interval in {found.sure}){left_out}"
         )
     if not any(row["method"] == "saliency" for row in rows) and lines:
