@@ -185,6 +185,19 @@ def test_a_configuration_never_grows_and_never_ends() -> None:
     assert reducer.lengths().tolist() == [4, 4, 1, 1]
 
 
+def test_a_configuration_of_one_token_everywhere_can_still_be_slowed() -> None:
+    """A speed nobody can reach must not scale a configuration below one token, where the dial would stand still."""
+    reducer = Power(PowerSettings(ranks=8), 3)
+    with torch.no_grad():
+        reducer.retention.copy_(torch.tensor([[0.75] * 8, [0.5] * 8, [0.25] * 8]))
+    _, high = reducer.scale_range()
+    reducer.rescale(high)
+    assert reducer.lengths().tolist() == [1, 1, 1]
+    assert reducer.scale_range() == pytest.approx((1 / 8, 1.0))
+    reducer.rescale(1 / 6)
+    assert reducer.lengths().tolist() == [6, 4, 2], "what each layer had is still told apart"
+
+
 def test_searching_shrinks_vectors_by_rank_alike_in_both_layouts() -> None:
     backbone, reducer, texts = made("power")
     assert isinstance(reducer, Power)

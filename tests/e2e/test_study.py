@@ -193,6 +193,7 @@ def test_a_front_and_who_lies_above_whom() -> None:
     assert [(x, round(y)) for x, y in upper_front(better)] == [(2, 91), (4, 88), (8, 80)]
     assert above(better, worse) == 1.0 and above(worse, better) == 0.0
     assert above(rows((1, 90), (2, 80)), rows((3, 90), (4, 80))) is None
+    assert above(rows((1, 90), (4, 88), (8, 80)), rows((4, 85))) == 1.0, "a method of one speed is met at that speed"
     # One that is best where it is fast serves at slower speeds too: above from 1x to 4x, level nowhere, below from 4x to 8x.
     assert above(rows((1, 80), (4, 90), (8, 80)), rows((1, 89), (8, 89.5))) == pytest.approx(2 / 3, abs=0.06)
 

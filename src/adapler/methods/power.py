@@ -71,7 +71,8 @@ class Power(Reducer):
         return torch.minimum(length, self._wanted(length, layer, scale))
 
     def scale_range(self) -> tuple[float, float]:
-        return float(self._amounts().max()) / self.settings.ranks, float("inf")  # below, more than all would have to stay
+        largest = float(self._amounts().max())
+        return largest / self.settings.ranks, max(largest, 1.0)  # below, more than all would stay; above, one token everywhere
 
     @torch.no_grad()
     def rescale(self, scale: float) -> None:

@@ -158,7 +158,7 @@ def above(first: Sequence[Row], second: Sequence[Row]) -> float | None:
     fronts = [upper_front(rows) for rows in (first, second)]
     low = max(min(row["flops_speedup"] for row in rows) for rows in (first, second))
     high = min(front[-1][0] for front in fronts)
-    if high <= low:
+    if high < low:
         return None
     places = np.geomspace(low, high, 101)
     ours, theirs = (np.interp(np.log(places), [np.log(x) for x, _ in front], [y for _, y in front]) for front in fronts)
