@@ -16,6 +16,7 @@ from adapler.errors import BadConfig, BadInput
 from adapler.training.borrow import same_finetuning
 from adapler.training.progress import Silent
 from adapler.training.run import train
+from benchmarks.pairs import main as write_pairs
 from tests.planted import planted_settings, write_planted_data
 
 SETTLES: dict[str, Any] = {"epochs": 2, "settle_epochs": 2, "lr": 1e-3, "predictor_lr": 1e-2}
@@ -66,6 +67,24 @@ def test_no_text_with_a_label_and_none_to_be_judged_by_is_taken(tmp_path: Path) 
     pairs.write_text(json.dumps({"text": "a", "text_pair": "b"}), encoding="utf-8")
     with pytest.raises(BadInput, match="texts are single, these not"):
         load_dataset(DataSettings(source=source, unlabelled=str(pairs)), seed=0)
+
+
+def test_pairs_changed_a_little_are_taken_as_such(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    sides = [(f"number {number} of the first kind of these", f"number {number} of another kind") for number in range(20)]
+    sides.append((sides[0][1], sides[0][0]))  # swapped, the first pair is one that has a label
+    rows = [{"text": one, "text_pair": other, "label": place % 2} for place, (one, other) in enumerate(sides)]
+    for split, part in {"train": rows, "dev": rows[:4]}.items():
+        (folder / f"{split}.jsonl").write_text("\n".join(json.dumps(row) for row in part), encoding="utf-8")
+    write_pairs(folder, out=tmp_path / "pairs.jsonl", share=0.5)
+    made = [(row["text"], row["text_pair"]) for row in map(json.loads, (tmp_path / "pairs.jsonl").read_text().splitlines())]
+    assert len(set(made)) == len(made) and not set(made) & set(sides)
+    assert {(other, one) for one, other in sides[1:20]} <= set(made)
+    words = {word for pair in sides for word in " ".join(pair).split()}
+    assert {word for pair in made for word in " ".join(pair).split()} <= words and all(one and other for one, other in made)
+    dataset = load_dataset(DataSettings(source=str(folder), unlabelled=str(tmp_path / "pairs.jsonl")), seed=0)
+    assert dataset.unlabelled == tuple(made)
 
 
 @pytest.mark.parametrize(("change", "group"), [({}, "reduce"), ({"method": "trbert", "reduce": SETTLES}, "trbert")])
