@@ -23,6 +23,7 @@ from adapler.study.rationale_texts import choosing_scores, gather, texts_of
 from adapler.training.finetune import Finetune
 from adapler.training.progress import Silent
 from benchmarks.rationale_tables import pilot as pilot_page
+from benchmarks.reader import main as write_reader_pairs
 from tests.planted import write_annotated_data, write_tiny_encoder
 
 ROWS = ["full", "human", "saliency", "attention_all", "attention_cls", "random"]
@@ -161,6 +162,19 @@ def test_only_passage_words_are_chosen_as_many_as_people_marked(done: tuple[Path
             assert text.position is not None and (window.text.ids[text.position] == text.ids).all()
 
 
+def test_a_limit_of_test_documents_leaves_none_of_the_passages_out(done: tuple[Path, str]) -> None:
+    folder, _ = done
+    whole, some = (
+        gather(plan, rationale_cells(plan)[0])
+        for plan in (RationalePlan.model_validate(plan_of(folder, **change)) for change in ({}, {"test_limit": 20}))
+    )
+    assert (whole.documents["test"], some.documents["test"]) == (80, 20)
+    every = [window.text.tokens for window in whole.windows["test"]]
+    places = [every.index(window.text.tokens) for window in some.windows["test"]]
+    assert places == sorted(places) and places[0] == 0 and places[-1] == 79
+    assert max(np.diff(places)) <= 5, "spread over the file"
+
+
 def test_the_interval_of_a_pair_by_hand() -> None:
     one, other = np.array([[1.0, 1, 1, 0], [1, 1, 0, 0]]), np.array([[0.0, 1, 1, 0], [0, 1, 0, 0]])
     value, low, high = paired(one, other, range(4))
@@ -197,3 +211,18 @@ def test_a_split_without_annotation_is_told(done: tuple[Path, str], tmp_path: Pa
     plan = RationalePlan.model_validate(plan_of(done[0], tasks=["bare"], data=str(tmp_path)))
     with pytest.raises(BadInput, match="no document of train is annotated"):
         run_pilot(plan, tmp_path / "out", Silent, lambda line: None)
+
+
+def test_the_readers_pairs_have_the_text_first_and_two_labels(tmp_path: Path) -> None:
+    given = {"qnli": ("who?", "she did", 1), "mnli": ("she did it", "somebody did", 0)}
+    for task, (first, second, label) in given.items():
+        (tmp_path / task).mkdir()
+        row = json.dumps({"text": first, "text_pair": second, "label": label}) + "\n"
+        for split in ("train", "dev", "test"):
+            (tmp_path / task / f"{split}.jsonl").write_text(row)
+    write_reader_pairs(tmp_path, tmp_path / "out", limit=5, seed=0)
+    made = [json.loads(line) for line in (tmp_path / "out" / "train.jsonl").read_text().splitlines()]
+    assert made == [
+        {"text": "she did", "text_pair": "who?", "label": "false"},
+        {"text": "she did it", "text_pair": "somebody did", "label": "true"},
+    ]

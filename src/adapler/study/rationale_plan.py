@@ -39,7 +39,7 @@ class RationalePlan(Settings):
     positions: Positions = Field("original", description="Of chosen words: where they stood in the window, or closed up.")
     target: Literal["predicted", "gold"] = Field("predicted", description="The class whose saliency chooses words.")
     dev_limit: int | None = Field(None, ge=1, description="Only so many dev documents, drawn by the seed.")
-    test_limit: int | None = Field(None, ge=1, description="Only so many test documents (the first ones).")
+    test_limit: int | None = Field(None, ge=1, description="Only so many test documents, spread over the file.")
     settings: dict[str, Any] = Field({}, description="Settings of training: finetune.*, data.max_length, data.train_limit.")
     by_task: dict[str, dict[str, Any]] = Field({}, description="And for the cells of a task.")
 

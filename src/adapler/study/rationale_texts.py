@@ -54,7 +54,10 @@ def gather(plan: RationalePlan, cell: RationaleCell) -> Material:
         if limit is not None and limit < len(read[split]):
             chosen = np.random.default_rng(cell.seed).choice(len(read[split]), limit, replace=False)
             read[split] = [read[split][index] for index in sorted(chosen.tolist())]
-    read["test"] = read["test"][: plan.test_limit]
+    if plan.test_limit is not None and plan.test_limit < len(read["test"]):
+        # spread over the file: questions about a passage stand together, and intervals are over passages
+        chosen = np.linspace(0, len(read["test"]) - 1, plan.test_limit).astype(int)
+        read["test"] = [read["test"][index] for index in chosen.tolist()]
     backbone, tokenizer = load_backbone(plan.model, names, cell.seed)
     max_length = min(data.max_length or DEFAULT_MAX_LENGTH, backbone.max_length)
     cutter = Cutter(tokenizer, max_length, plan.window)
