@@ -16,6 +16,7 @@ from adapler.evaluation.outcome import run
 from adapler.methods.losses import label_loss
 from adapler.training import optim
 from adapler.training.optimizer_state import load_optimizer_tensors, optimizer_tensors, set_rates
+from adapler.training.precision import autocast
 from adapler.training.schedule import learning_rate_factor
 from adapler.training.selection import best_epochs
 from adapler.training.session import Phase, Session
@@ -128,8 +129,3 @@ class Finetune(Phase):
 def grouped(batches: list[list[int]], size: int) -> list[list[list[int]]]:
     """Batches in groups of one update each."""
     return [batches[first : first + size] for first in range(0, len(batches), size)]
-
-
-def autocast(device: torch.device, precision: str) -> torch.autocast:
-    """Mixed precision where asked for."""
-    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision == "bf16")

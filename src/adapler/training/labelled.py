@@ -16,7 +16,7 @@ from adapler.data.text import EncodedText
 from adapler.engine import encode, pack
 from adapler.methods.base import Reducer
 from adapler.methods.losses import label_losses
-from adapler.training.finetune import autocast
+from adapler.training.precision import autocast
 from adapler.training.reducing import Given, MethodPasses, Reducing
 from adapler.training.steering import reached_speedup, scale_for
 from adapler.training.teacher import Teacher

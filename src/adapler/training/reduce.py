@@ -15,7 +15,7 @@ from adapler.methods.adapler import AdapLeR
 from adapler.methods.adapler_losses import Losses, objective
 from adapler.tokens import Trace
 from adapler.training import optim
-from adapler.training.finetune import autocast
+from adapler.training.precision import autocast
 from adapler.training.reducing import Given, Reducing
 from adapler.training.schedule import lambda_of_epoch
 from adapler.training.steering import EVERY, reached_speedup, steered

@@ -16,8 +16,9 @@ from adapler.methods.losses import answer_distances, label_losses
 from adapler.methods.trbert import TrBert
 from adapler.tokens import Step, Tokens, Trace
 from adapler.training import optim
-from adapler.training.finetune import Finetune, autocast
+from adapler.training.finetune import Finetune
 from adapler.training.guide import Guide, guide_scores
+from adapler.training.precision import autocast
 from adapler.training.recipes import Recipe, updates
 from adapler.training.reducing import Given, Reducing
 from adapler.training.settle import Settle
