@@ -36,6 +36,13 @@ def conditions(record: dict[str, Any], software: Sequence[str] = ("torch", "tran
     return f"{repeats}{record['threads']} threads; {record['machine']}; {shown}; {record['date']}, {named}."
 
 
+def where(records: Records) -> str:
+    """The machines that records were made on, in one line, and from when to when."""
+    machines = dict.fromkeys(str(record["machine"]) for record in records)
+    dates = sorted({str(record["date"]) for record in records})
+    return f"{' or '.join(machines)}; {' to '.join(dict.fromkeys((dates[0], dates[-1])))}"
+
+
 def commit(record: dict[str, Any]) -> str:
     """The commit, short, marked where the tree was changed."""
     name = str(record.get("commit", "no commit"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from adapler.study.clock import WATTS_A_CORE, clock_table, kwh_a_million
 from adapler.study.page import contest_table
 from adapler.study.tables import dataset_table, markdown, results_table
-from benchmarks.measured import MISSING, Records, conditions
+from benchmarks.measured import MISSING, Records, conditions, where
 
 
 def study(records: Records, backbone: str) -> str:
@@ -13,8 +13,7 @@ def study(records: Records, backbone: str) -> str:
     own = [record for record in records if backbone_of(records, record) == backbone]
     if not own:
         return MISSING
-    first = next(record for record in own if record["method"] == "full")
-    return f"{markdown(results_table(own))} {first['backbone']}; {first['machine']}; {first['date']}."
+    return f"{markdown(results_table(own))} {backbone}; {where(own)}."
 
 
 def contests(curves: Records) -> str:
@@ -26,8 +25,7 @@ def clock(records: Records) -> str:
     """Texts a second of the methods, and what that is in energy, estimated."""
     if not records:
         return MISSING
-    first = records[0]
-    return f"{markdown(clock_table(records))} {first['machine']}; {first['date']}."
+    return f"{markdown(clock_table(records))} {where(records)}."
 
 
 def datasets(records: Records) -> str:
@@ -84,9 +82,8 @@ def backbone_runs(records: Records, timed: Records) -> str:
             lines.append(f"| {' | '.join([*cells, name, f'{wall:.2f}x', f'{wall / flops:.2f} of {flops:.2f}x'])} |")
         if not families:
             lines.append(f"| {' | '.join([*cells, '', '', ''])} |")
-    first = records[0]
     about = "Loss against the fine-tuning the run began with; wall clock in batches of a token budget, against the same runtime"
-    return "\n".join([*lines, "", f"{about} at full length; {first['machine']}; {first['date']}."])
+    return "\n".join([*lines, "", f"{about} at full length; {where(records)}."])
 
 
 def energy(records: Records) -> str:

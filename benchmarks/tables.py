@@ -14,7 +14,7 @@ from pathlib import Path
 
 from adapler.config import Settings, TrainConfig
 from benchmarks import rationale_tables, scale_tables, speed_tables, study_tables
-from benchmarks.measured import MISSING, Records, conditions, read, study_curves
+from benchmarks.measured import MISSING, Records, conditions, read, study_curves, where
 
 ROOT = Path(__file__).parents[1]
 _BLOCK = re.compile(r"(?P<open><!-- table:(?P<name>[\w-]+) -->\n).*?(?P<close><!-- end -->)", re.DOTALL)
@@ -60,7 +60,7 @@ def proofs() -> str:
         )
         shown = f"{record['value']:g} {record['unit']}" + (f" ({detail})" if detail else "")
         lines.append(f"| {record['variant']} | {record.get('n', '')} | {shown} |")
-    return "\n".join([*lines, "", f"{records[0]['machine']}; {records[0]['date']}."])
+    return "\n".join([*lines, "", f"{where(records)}."])
 
 
 def training() -> str:
@@ -87,7 +87,7 @@ def training() -> str:
             record["variant"] if record["kind"] == "train" else "of the study",
         )
         lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join([*lines, "", f"{records[0]['backbone']}; test split; {records[0]['machine']}; {records[0]['date']}."])
+    return "\n".join([*lines, "", f"{records[0]['backbone']}; test split; {where(records)}."])
 
 
 SPEEDS = (1.25, 1.5, 2.0, 3.0, 4.0, 6.0)

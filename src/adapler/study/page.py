@@ -27,7 +27,7 @@ def write_page(study: Path, out: Path) -> None:
         datasets=Markup(as_html(dataset_table(records))),
         contests=Markup(as_html(contest_table(curves))),
         figure=Markup(_figure(curves, records)),
-        machine=first["machine"],
+        machine=" or ".join(dict.fromkeys(row["machine"] for row in records)),
         versions=", ".join(f"{name} {version}" for name, version in first["versions"].items()),
         commits=", ".join(sorted({str(row.get("commit", "unknown"))[:12] for row in records})),
         backbones=", ".join(sorted({row["backbone"] for row in records})),
