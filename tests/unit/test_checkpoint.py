@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -242,7 +243,9 @@ def test_a_full_length_classifier_is_saved_as_a_plain_folder(tmp_path: Path) -> 
     made = tiny_classifier(reduced=False)
     made.save_pretrained(tmp_path / "model")
     assert not list((tmp_path / "model").glob("reduction*"))
-    assert Classifier.from_pretrained(tmp_path / "model")("a good film") == made("a good film")
+    found, expected = (each("a good film") for each in (Classifier.from_pretrained(tmp_path / "model"), made))
+    assert found.scores == pytest.approx(expected.scores, abs=1e-6)  # where weights lie in memory may turn a last bit
+    assert replace(found, score=expected.score, scores=expected.scores) == expected
 
 
 def test_an_existing_folder_is_refused_unless_asked_for(tmp_path: Path, old: Classifier, new: Classifier) -> None:
