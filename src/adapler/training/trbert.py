@@ -45,7 +45,8 @@ class TrBertRecipe(Recipe):
         prepared, session = given.prepared, given.session
         backbone = prepared.backbone
         finetune.load_epoch(finetune.best()[-1])
-        teacher = teach(backbone, prepared.train, prepared.unlabelled, lambda texts: session.stop_if_asked())
+        with prepared.computing():
+            teacher = teach(backbone, prepared.train, prepared.unlabelled, lambda texts: session.stop_if_asked())
         torch.manual_seed(given.config.run.seed)
         reducer = TrBert.for_backbone(backbone).to(backbone.model.device)
         session.processes.part_ways()
