@@ -7,15 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from transformers import AutoModelForSequenceClassification
 
 from adapler.classifier import Classifier
 from adapler.config import build_config
 from adapler.data.load import load_dataset
 from adapler.errors import BadConfig, BadInput
+from adapler.evaluation.outcome import run
+from adapler.training import finetune, finish, reducing, steering
 from adapler.training.progress import Silent
 from adapler.training.run import train
-from tests.planted import PLANTED, planted_settings
+from tests.planted import PLANTED, planted_settings, write_planted_data
 
 
 class Heard(Silent):
@@ -130,6 +133,38 @@ def test_a_missing_dev_split_is_carved_and_said(tmp_path: Path) -> None:
     again = load_dataset(build_config({"data": {"source": str(file)}}).data, seed=3)
     assert (len(first.train), len(first.dev)) == (90, 10) and first == again
     assert "carved" in first.notes[0] and not set(first.train.texts) & set(first.dev.texts)
+
+
+def test_a_limit_of_dev_draws_some_and_leaves_train_alone(tmp_path: Path) -> None:
+    source = str(write_planted_data(tmp_path, train=60, dev=40))
+    asked = {"source": source, "train_limit": 50, "unlabelled": "rest"}
+    passes = {"reduce": {"settle_epochs": 1}}
+    whole, *limited = (
+        load_dataset(build_config({"data": {**asked, **limit}}, passes).data, seed=seed)
+        for limit, seed in (({}, 0), ({"dev_limit": 15}, 0), ({"dev_limit": 15}, 0), ({"dev_limit": 99}, 0))
+    )
+    drawn, again, all_of_them = limited
+    assert drawn == again and len(set(drawn.dev.texts)) == 15 and set(drawn.dev.texts) < set(whole.dev.texts)
+    assert (drawn.train, drawn.unlabelled) == (whole.train, whole.unlabelled)
+    assert "dev limited to 15 examples (seed 0)" in drawn.notes and all_of_them == whole
+
+
+def test_half_precision_is_for_training_and_not_for_what_is_said_of_the_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: dict[str, set[bool]] = {}
+    for module in (finetune, reducing, steering, finish):
+        seen[module.__name__.rpartition(".")[2]] = halves = set()
+
+        def noting(*args: Any, halves: set[bool] = halves, **kwargs: Any) -> Any:
+            halves.add(torch.is_autocast_enabled("cpu"))
+            return run(*args, **kwargs)
+
+        monkeypatch.setattr(module, "run", noting)
+    short = {"data": {"train_limit": 64}, "finetune": {"epochs": 1}, "reduce": {"epochs": 1}, "run": {"precision": "bf16"}}
+    steer = {"steer": {"target_speedup": 2.0, "distill": 0.5}}
+    train(build_config(planted_settings(tmp_path), short, steer), tmp_path / "run", Silent())
+    assert seen == {"finetune": {False}, "reducing": {True}, "steering": {True}, "finish": {False}}
 
 
 def test_mixed_precision_and_accumulated_updates_train(tmp_path: Path) -> None:
