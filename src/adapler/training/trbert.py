@@ -157,7 +157,8 @@ class Policy(_Rewarded):
         for parameter, _ in wanted:
             parameter.requires_grad_(False)  # nothing to remember for a network that does not learn
         for batch in filter(None, map(self.session.processes.own, batches)):
-            logits, trace, counts = self.draw(batch)
+            with autocast(self.model.device, self.run_settings.precision):
+                logits, trace, counts = self.draw(batch)
             labels = torch.cat([self.labels[batch]] * self.settings.copies)
             losses = label_losses(logits, labels)
             (self.policy_loss(losses, trace, counts) * (len(batch) / count)).backward()
