@@ -19,6 +19,7 @@ from adapler.study.curves import above, read_curves, upper_front
 from adapler.study.page import contest_table
 from adapler.study.places import record_file
 from adapler.study.plan import Plan, cells, joined, read_plan
+from adapler.study.point import opened
 from adapler.study.run import run_cell, run_study
 from adapler.study.tables import Table, latex
 from adapler.study.words import beginnings
@@ -62,6 +63,17 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 def record(out: Path, method: str) -> dict[str, Any]:
     (only,) = json.loads(record_file(out, "data", method, 0).read_text())
     return dict(only)
+
+
+def test_a_text_is_cut_alike_for_every_method(tmp_path: Path) -> None:
+    plan = planted_plan(tmp_path) | {"methods": ["full", "distilled", "adapler"], "full_epochs": 1, "full_rates": [3e-3]}
+    del plan["by_method"], plan["knobs"]
+    plan["settings"] = {"data": {"max_length": 12}, "finetune": {"epochs": 1, "lr": 3e-3}, "reduce": {"epochs": 1}}
+    wanted, out = Plan.model_validate(plan), tmp_path / "out"
+    run_study(wanted, out, Silent, lambda line: None)
+    for cell in cells(wanted):
+        assert opened(out, cell).max_length == 12, cell.name
+    assert record(out, "full")["config"]["dataset"]["tokens_mean"] == pytest.approx(12, abs=0.5)  # texts of 13 to 27
 
 
 def test_every_cell_is_a_record_held_against_the_full_model(done: tuple[Path, Path]) -> None:

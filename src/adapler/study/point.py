@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -58,8 +58,12 @@ def choose(plan: Plan, out: Path, own: list[Cell]) -> Choice:
 
 
 def opened(out: Path, cell: Cell) -> checkpoint.Checkpoint:
-    """The model of a cell."""
-    return checkpoint.load(cell_folder(out, cell) / ("model" if cell.method in STATIC else "run"))
+    """The model of a cell, which reads no more of a text than it was trained on. A folder without a reduction does not say how
+    much that was: by itself such a model reads as much as it can, and would be held to see what the others may not."""
+    folder = cell_folder(out, cell)
+    if cell.method not in STATIC:
+        return checkpoint.load(folder / "run")
+    return replace(checkpoint.load(folder / "model"), max_length=read_json(folder / CELL_FILE)["max_length"])
 
 
 def test_texts(plan: Plan, cell: Cell, model: checkpoint.Checkpoint, limit: int) -> tuple[list[EncodedText], list[Label]]:
