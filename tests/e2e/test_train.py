@@ -154,7 +154,8 @@ def test_half_precision_is_for_training_and_not_for_what_is_said_of_the_model(
 ) -> None:
     seen: dict[str, set[bool]] = {}
     for module in (finetune, reducing, steering, finish):
-        seen[module.__name__.rpartition(".")[2]] = halves = set()
+        halves: set[bool] = set()
+        seen[module.__name__.rpartition(".")[2]] = halves
 
         def noting(*args: Any, halves: set[bool] = halves, **kwargs: Any) -> Any:
             halves.add(torch.is_autocast_enabled("cpu"))
