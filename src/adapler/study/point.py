@@ -59,7 +59,7 @@ def choose(plan: Plan, out: Path, own: list[Cell]) -> Choice:
 
 def opened(out: Path, cell: Cell) -> checkpoint.Checkpoint:
     """The model of a cell, which reads no more of a text than it was trained on. A folder without a reduction does not say how
-    much that was: by itself such a model reads as much as it can, and would be held to see what the others may not."""
+    much that was: by itself such a model reads as much as it can, more than the others may."""
     folder = cell_folder(out, cell)
     if cell.method not in STATIC:
         return checkpoint.load(folder / "run")
