@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 from adapler.attention import fused
 from adapler.config import build_config
 from adapler.errors import BadConfig
+from adapler.training import run
 from adapler.training.progress import Silent
 from adapler.training.run import train
 from tests.e2e.test_recipes import OWN, StopsAfter, weights
@@ -54,6 +56,26 @@ def test_a_stopped_run_goes_on_with_what_it_took(first: tuple[Path, dict[str, An
     with pytest.raises(Exception, match="SIGTERM"):
         train(config, tmp_path / "run", StopsAfter(8), finetuned_from=folder / "first")
     train(config, tmp_path / "run", Silent())
+    train(config, tmp_path / "whole", Silent(), finetuned_from=folder / "first")
+    assert weights(tmp_path / "run") == weights(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("lost", ["finetuned.json", "train.json"])
+def test_a_run_killed_while_it_takes_goes_on(
+    first: tuple[Path, dict[str, Any]], lost: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, settings = first
+    config = build_config(settings, {"reduce": {"phi": 0.05, "epochs": 1}})
+
+    def killed(*args: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(*((shutil, "copy") if lost == "finetuned.json" else (run, "write_json")), killed)
+        with pytest.raises(KeyboardInterrupt):
+            train(config, tmp_path / "run", Silent(), finetuned_from=folder / "first")
+    assert (tmp_path / "run").exists()  # something was there already
+    train(config, tmp_path / "run", Silent(), finetuned_from=folder / "first")
     train(config, tmp_path / "whole", Silent(), finetuned_from=folder / "first")
     assert weights(tmp_path / "run") == weights(tmp_path / "whole")
 

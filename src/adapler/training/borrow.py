@@ -50,7 +50,7 @@ def give_finetuned(config: TrainConfig, finetune: Finetune, history: list[dict[s
 
 
 def take_finetuned(config: TrainConfig, source: Path, work: Path) -> None:
-    """Copy phase 1 out of a run's folder into a new run's work folder; saliencies too, where they would be the same."""
+    """Copy phase 1 out of a run's folder into a new one, `work`; saliencies too, where they would be the same."""
     done = source / WORK / FINETUNED
     if not done.is_file():
         raise BadConfig(f"{source} is no run of adapler whose phase 1 is done, so there is nothing to take over")
@@ -60,11 +60,10 @@ def take_finetuned(config: TrainConfig, source: Path, work: Path) -> None:
             f"phase 1 of {source} had another model, other data, settings or another seed; what it learnt is not this run's. "
             f"Leave out --finetuned-from, or take the same settings"
         )
-    work.mkdir(parents=True, exist_ok=True)
-    shutil.copytree(source / WORK / "finetuned", work / "finetuned", dirs_exist_ok=True)
+    shutil.copytree(source / WORK / "finetuned", work / "finetuned")
     same = [(each.method, each.reduce.target, each.finetune.checkpoints) for each in (before, config)]
     if same[0] == same[1] and config.method == "adapler":
         whole = source / WORK / _SALIENCY
         if whole.is_dir():
-            shutil.copytree(whole, work / _SALIENCY, dirs_exist_ok=True)
+            shutil.copytree(whole, work / _SALIENCY)
     shutil.copy(done, work / FINETUNED)

@@ -9,6 +9,7 @@ A run folder holds the model itself (so `Classifier.from_pretrained(out)` opens 
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,8 @@ from adapler.training.snapshot import Snapshots, read_json, write_json
 
 GIVEN = "given"
 """Where a run folder keeps a model and data that came from memory."""
+TAKING = "work.part"
+"""What is to become `work`, while another run's phase 1 is copied: a run killed meanwhile has not started."""
 MAY_CHANGE = ("keep", "snapshot_seconds")
 """Settings of `run` that another start of the same run may change: nothing it learns depends on them."""
 
@@ -110,13 +113,16 @@ def _claim(config: TrainConfig, out: Path, progress: Progress, finetuned_from: s
         if started:
             write_json(file, resolved)
             return None  # else it was refused before it began, its model or data being wrong: the settings may change
-    if out.exists() and any(entry.name not in (GIVEN, CONFIG_FILE) for entry in out.iterdir()):
+    if out.exists() and any(entry.name not in (GIVEN, CONFIG_FILE, TAKING) for entry in out.iterdir()):
         raise BadConfig(f"{out} exists and holds no run of adapler; choose an empty or a new folder")
+    shutil.rmtree(out / TAKING, ignore_errors=True)
     if finetuned_from is not None:
-        take_finetuned(config, Path(finetuned_from), out / WORK)
+        take_finetuned(config, Path(finetuned_from), out / TAKING)
         progress.say(f"phase 1 is that of {finetuned_from}")
     out.mkdir(parents=True, exist_ok=True)
     write_json(file, resolved)
+    if finetuned_from is not None:  # from here on the run has started
+        (out / TAKING).rename(out / WORK)
     return None
 
 
