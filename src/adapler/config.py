@@ -142,6 +142,16 @@ class SteerSettings(Settings):
         le=1,
         description="While the network settles, scale the thresholds of every other text at random from here to 1.",
     )
+    settle_from: float | None = Field(
+        None, gt=1, le=100, description="FLOPs speedup at which settling begins at the latest, on its way to the target."
+    )
+
+    @model_validator(mode="after")
+    def _settles_towards_the_target(self) -> SteerSettings:
+        if self.settle_from is not None and (self.target_speedup is None or self.settle_from > self.target_speedup):
+            aim = "no target" if self.target_speedup is None else f"a target of {self.target_speedup:g}"
+            raise ValueError(f"settle_from {self.settle_from:g} lies on the way to a faster target_speedup, there is {aim}")
+        return self
 
     @property
     def taught(self) -> bool:

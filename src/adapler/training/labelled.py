@@ -103,6 +103,8 @@ class Labelled(Reducing):
         """Scale all thresholds: of the way to the target, in logarithms, one of the `left` parts."""
         assert self.target is not None
         now = reached_speedup(self.prepared, self.reducer)
+        if left == self.moves:
+            now = min(now, self.given.config.steer.settle_from or now)
         self.reducer.rescale(scale_for(self.prepared, self.reducer, now * (self.target / now) ** (1 / left)))
 
     def observe(self, loss: float) -> None:
