@@ -148,9 +148,10 @@ class SteerSettings(Settings):
 
     @model_validator(mode="after")
     def _settles_towards_the_target(self) -> SteerSettings:
-        if self.settle_from is not None and (self.target_speedup is None or self.settle_from > self.target_speedup):
-            aim = "no target" if self.target_speedup is None else f"a target of {self.target_speedup:g}"
-            raise ValueError(f"settle_from {self.settle_from:g} lies on the way to a faster target_speedup, there is {aim}")
+        target = self.target_speedup
+        if self.settle_from is not None and (target is None or self.settle_from > target):
+            found = "there is none" if target is None else f"that is {target:g}"
+            raise ValueError(f"settling comes to target_speedup from settle_from, {self.settle_from:g} here, but {found}")
         return self
 
     @property

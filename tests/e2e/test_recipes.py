@@ -135,7 +135,7 @@ def test_a_stopped_run_ends_in_the_same_weights(method: str, tmp_path: Path) -> 
     (tmp_path / "few" / "test.jsonl").unlink()
     settings["finetune"]["epochs"] = 2
     settings["run"] = {"snapshot_seconds": 0}
-    settings["steer"] = {"target_speedup": 1.5, "distill": 0.3, "hint": 0.5, "settle_low": 0.3}
+    settings["steer"] = {"target_speedup": 1.5, "distill": 0.3, "hint": 0.5, "settle_low": 0.3, "settle_from": 1.2}
     config = build_config(settings)
     train(config, tmp_path / "whole", Silent())
     phases = [6, *(3 * epochs for group in own.values() for key, epochs in group.items() if key.endswith("epochs"))]
@@ -164,6 +164,17 @@ def test_a_network_settles_over_slower_speeds_too(tmp_path: Path, monkeypatch: p
     drawn = torch.cat([scale for scale in seen if scale is not None])
     assert len(drawn) == 3 * 600 and 0.25 <= drawn.min() < 0.35 and drawn.max() == 1.0
     assert 0.4 < (drawn == 1.0).double().mean() < 0.6 and ((drawn > 0.5) & (drawn < 1.0)).any()
+
+
+def test_settling_comes_to_its_target_from_a_slow_speed(tmp_path: Path) -> None:
+    speeds = {}
+    for begin in (None, 1.5):
+        settings = {**planted_settings(tmp_path), **SETTLES, "steer": {"target_speedup": 4.0, "settle_from": begin}}
+        report = train(build_config(settings), tmp_path / f"from-{begin}", Silent())
+        speeds[begin] = [row["flops_speedup"] for row in report["history"] if row["phase"] == "settle"]
+    halfway = math.sqrt(1.5 * 4.0)  # the thresholds move at the beginning of two passes of three
+    assert speeds[None][0] > 1.2 * halfway > speeds[1.5][0] > halfway / 1.2
+    assert all(speed > 4.0 / 1.2 for speed in speeds[1.5][1:])
 
 
 def test_of_epochs_that_are_equally_fast_the_best_is_kept() -> None:

@@ -322,7 +322,11 @@ def test_the_papers_settings_are_a_method_of_their_own(tmp_path: Path, monkeypat
     plan = Plan(
         tasks=("mrpc",),
         methods=("full", "adapler", "adapler_paper"),
-        settings={"finetune": {"epochs": 2}, "reduce": {"epochs": 3, "settle_epochs": 3}, "steer": {"target_speedup": 3.0}},
+        settings={
+            "finetune": {"epochs": 2},
+            "reduce": {"epochs": 3, "settle_epochs": 3},
+            "steer": {"target_speedup": 3.0, "settle_from": 1.5},
+        },
     )
     _, ours, papers = (cell for cell in cells(plan))
     assert ours.config.steer.target_speedup == 3 and papers.config.steer.target_speedup is None

@@ -66,6 +66,8 @@ def test_settings_merge_in_order_and_short_names_are_found(tmp_path: Path) -> No
         (["gamma=-1"], r"reduce\.gamma"),
         (["start=somewhere"], r"reduce\.start"),
         (["gamma=NaN"], r"reduce\.gamma"),
+        (["settle_from=2"], "settling comes to target_speedup from settle_from, 2 here, but there is none"),
+        (["settle_from=4", "target_speedup=3"], "settle_from, 4 here, but that is 3"),
     ],
 )
 def test_wrong_settings_are_refused_with_the_nearest_name(assignments: list[str], words: str) -> None:

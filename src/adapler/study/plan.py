@@ -188,6 +188,6 @@ def _cell(plan: Plan, task: str, method: Method, seed: int, knob: dict[str, Any]
     if method == PAPER_SETTINGS:
         fixed["data"] |= {"unlabelled": None, "unlabelled_limit": None}  # nothing settles, so nothing reads them
         preset = TASKS[task_name(task)].paper
-        layers += [{"reduce": {**preset["reduce"], "settle_epochs": 0}, "steer": preset["steer"]}]
+        layers += [{"reduce": {**preset["reduce"], "settle_epochs": 0}, "steer": {**preset["steer"], "settle_from": None}}]
     turned = parse_assignments(f"{key}={json.dumps(value)}" for key, value in knob.items())
     return Cell(task_name(task), method, seed, knob, build_config(*layers, turned, fixed))
