@@ -60,8 +60,9 @@ def results_table(records: Sequence[Row]) -> Table:
     if any(row[3].endswith(_MISSED) for row in rows):
         missed = f" {_MISSED} With some seed no point came within the margin on dev; its best-scoring one was taken."
     seeds = max((len(_of(records, task, "full")) for task in _tasks(records)), default=0)
+    mean = f"mean of up to {seeds} seeds" if seeds > 1 else "one seed"
     return Table(
-        f"Test score (points) and FLOPs speedup against the same backbone at full length, mean of up to {seeds} seeds; the "
+        f"Test score (points) and FLOPs speedup against the same backbone at full length, {mean}; the "
         f"operating point was chosen on dev. Beside it the paper's loss and speedup, on its own backbone.{missed}",
         ["task", "method", "seeds", "score", "loss", "speedup", "executed", "paper's loss", "paper's speedup"],
         rows,
