@@ -84,6 +84,10 @@ class ReduceSettings(Settings):
         "saliency", description="What the predictors learn: gradient times input, or attention received, both of phase 1."
     )
     apart: bool = Field(False, description="Whether predictors read the network's vectors without changing them.")
+    site: Literal["layer_input", "after_attention"] = Field(
+        "layer_input",
+        description="Where tokens leave: in front of every layer, or already before the feed-forward part of the layer before it.",
+    )
     start: Literal["finetuned", "pretrained"] = Field("finetuned", description="Weights phase 3 starts from.")
     settle_epochs: int = Field(
         0, ge=0, le=1000, description="Passes after those, in which tokens really leave and the network alone learns."

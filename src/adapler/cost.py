@@ -49,11 +49,13 @@ class ModelCost:
     embedding: int = 0
     """Per token: a projection of the embeddings, where a family has one."""
     predictors: tuple[int, ...] = ()
-    """Per token entering each layer's predictor; empty for a model without reduction."""
+    """Per token that each layer's predictor looks at; empty for a model without reduction."""
     pooling: str = "first"
+    early: bool = False
+    """Whether tokens leave between attention and feed-forward, so that feed-forward parts run on what enters the next layer.
+    Predictors have then looked at all that attended."""
     fed_last: int | None = None
-    """Where tokens leave between attention and feed-forward: how many at most go through the last feed-forward part. Those
-    of the other layers run on what enters the next."""
+    """How many tokens at most go through the last feed-forward part, where that is fewer than attended."""
 
     def full(self, n: int, *, executed: bool = False) -> int:
         """FLOPs of a text of `n` tokens that keeps them all, without predictors."""
@@ -63,8 +65,14 @@ class ModelCost:
     def reduced(self, n: int, lengths: Sequence[int], fed: Sequence[int] | None = None, *, executed: bool = False) -> int:
         """FLOPs of a text of `n` tokens of which `lengths[l]` enter layer l and `fed[l]` its feed-forward part."""
         if fed is None:
-            fed = lengths if self.fed_last is None else [*lengths[1:], min(lengths[-1], self.fed_last)]
+            fed = self._fed(lengths)
         return self._run(n, lengths, fed, predictors=self.predictors, executed=executed)
+
+    def _fed(self, lengths: Sequence[int]) -> Sequence[int]:
+        """How many tokens go through each feed-forward part, from how many enter each layer."""
+        if not self.early:
+            return lengths
+        return [*lengths[1:], lengths[-1] if self.fed_last is None else min(lengths[-1], self.fed_last)]
 
     def _run(self, n: int, lengths: Sequence[int], fed: Sequence[int], *, predictors: Sequence[int], executed: bool) -> int:
         total = float(self.embedding * n + self.head)
@@ -74,7 +82,7 @@ class ModelCost:
                 total += predictors[index] * entering
             only_pooled = executed and self.pooling == "first" and index == len(self.layers) - 1
             total += layer.of(1, length, 1) if only_pooled else layer.of(length, length, through)
-            entering = through
+            entering = length if self.early else through
         return int(total)
 
 

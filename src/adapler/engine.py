@@ -132,4 +132,4 @@ def model_cost(backbone: Backbone, reducer: Reducer | None) -> ModelCost:
     """FLOPs of a backbone with the reducer's own work added."""
     if reducer is None:
         return replace(backbone.cost, predictors=())
-    return replace(backbone.cost, predictors=reducer.flops_per_token, fed_last=reducer.fed_last)
+    return replace(backbone.cost, predictors=reducer.flops_per_token, early=reducer.early, fed_last=reducer.fed_last)

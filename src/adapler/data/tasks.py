@@ -48,6 +48,7 @@ def _paper(
             "lambda_base": 10.0 if growth == 3.0 else growth,
             "lambda_growth": growth,
             "start": "pretrained",
+            "site": "layer_input",
         },
         "steer": {
             "target_speedup": None,

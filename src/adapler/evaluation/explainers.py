@@ -149,14 +149,14 @@ class Explainer:
 
 def _contribution(seen: Seen) -> Tensor:
     trace, layers = seen.removal, len(seen.removal.lengths)
-    if [step.layer for step in trace.steps] != list(range(layers)):
+    if [step.in_front for step in trace.steps] != list(range(layers)):
         raise BadModel("`cp` reads a score in front of every layer, which the model's method does not give; leave it out")
     scores = torch.zeros(layers, sum(seen.counts))
     starts = np.cumsum([0, *seen.counts])
     for step in trace.steps:
         found = zip(step.layout.per_text(step.decision.score), step.layout.per_text(step.position), strict=True)
         for start, (values, places) in zip(starts, found, strict=False):
-            scores[step.layer, places.cpu() + int(start)] = values.float().cpu()
+            scores[step.in_front, places.cpu() + int(start)] = values.float().cpu()
     return scores
 
 

@@ -6,7 +6,7 @@ anew from the lengths each time some tokens have left. No loops, no conditions: 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx
@@ -62,13 +62,19 @@ def build_graph(backbone: Backbone, reducer: Reducer | None) -> Graph:
     state = State(x, position, everyone, places)
     lengths, kept, scores = [], [], []
     for index, block in enumerate(backbone.blocks):
-        if judge is not None:
+        last = index == len(backbone.blocks) - 1
+        if judge is not None and (index == 0 or not judge.early):
             state, score = _thin(graph, pieces, index, state)
             scores.append(score)
         lengths.append(state.places.lengths)
         kept.append(state.origin)
-        alone = index == len(backbone.blocks) - 1 and backbone.pooling == "first"
-        state = _layer(graph, pieces, index, state, heads=_heads(backbone, index), scale=block.scale, alone=alone)
+        alone = last and backbone.pooling == "first"
+        state = _attend(graph, pieces, index, state, heads=_heads(backbone, index), scale=block.scale, alone=alone)
+        if judge is not None and judge.early and not last:
+            state, score = _thin(graph, pieces, index + 1, state)
+            scores.append(score)
+        (x,) = pieces.place(graph, f"{index}.feed_forward", {"x": state.x})
+        state = replace(state, x=x)
     pooled = state.x if backbone.pooling == "first" else _mean(graph, state)
     (logits,) = pieces.place(graph, "classify", {"pooled": pooled})
     columns = [graph.add("Unsqueeze", [value, graph.constant([1])]) for value in lengths]
@@ -116,8 +122,8 @@ def _thin(graph: Graph, pieces: Pieces, index: int, state: State) -> tuple[State
     return State(x, position, origin, left), _chosen(graph, score, places.real)
 
 
-def _layer(graph: Graph, pieces: Pieces, index: int, state: State, *, heads: int, scale: float, alone: bool) -> State:
-    """One layer. With `alone` only each text's first token asks and goes on: nothing else will be read."""
+def _attend(graph: Graph, pieces: Pieces, index: int, state: State, *, heads: int, scale: float, alone: bool) -> State:
+    """A layer up to its feed-forward part. With `alone` only each text's first token asks and goes on: nothing else will be read."""
     places = state.places
     key, value = pieces.place(graph, f"{index}.key_value", {"x": state.x, "position": state.position})
     x, position = state.x, state.position
@@ -144,8 +150,7 @@ def _layer(graph: Graph, pieces: Pieces, index: int, state: State, *, heads: int
     )
     context = graph.add("Squeeze", [rows, graph.constant([1])]) if alone else _chosen_vectors(graph, rows, places.real)
     (x,) = pieces.place(graph, f"{index}.merge", {"x": x, "context": context})
-    (x,) = pieces.place(graph, f"{index}.feed_forward", {"x": x})
-    return State(x, state.position, state.origin, places)
+    return replace(state, x=x)
 
 
 def _places(graph: Graph, lengths: str) -> Places:
@@ -204,9 +209,7 @@ def _heads(backbone: Backbone, index: int) -> int:
 def _judge_of(reducer: Reducer | None) -> Judge | None:
     if reducer is None or isinstance(reducer, Judge):
         return reducer
-    raise BadModel(
-        f"method {reducer.name!r} does not judge tokens in front of the layers alone: it has no ONNX form; use torch"
-    )
+    raise BadModel(f"method {reducer.name!r} does not judge tokens one by one: it has no ONNX form; use torch")
 
 
 def _check(backbone: Backbone) -> None:

@@ -1,5 +1,8 @@
 """AdapLeR: contribution predictors score every token in front of each layer; a token stays if its share reaches eta / n.
 
+In the paper a token that a layer does not want has gone through all of the layer in front of it. With the site
+`after_attention` it leaves as soon as that layer has attended, and its feed-forward part, two thirds of the cost, is spared.
+
 This file states the rule once. `Decision.keep` (serving) and `Decision.log_weight` (training) are two readings of the same
 score and threshold; losses are in `adapler_losses.py` and read the `Trace`.
 """
@@ -69,8 +72,10 @@ class AdapLeR(Judge):
         scale: Tensor | None = None,
         received: Tensor | None = None,
     ) -> Decision | None:
-        if site != "layer_input":
+        ahead = self._predictor(site, layer)
+        if ahead is None:
             return None
+        layer = ahead
         if soft is None:
             return self.judge(tokens, self.logit(tokens.x, layer), layer, scale=scale)
         decision = self.judge(tokens, self.logit(tokens.x.detach() if self.apart else tokens.x, layer), layer, scale=scale)
@@ -78,6 +83,12 @@ class AdapLeR(Judge):
         amplifier = torch.ones((), dtype=score.dtype, device=score.device, requires_grad=True) if layer > 0 else None
         judged = score if amplifier is None else _amplified(tokens, score, amplifier)
         return replace(decision, log_weight=soft_removal(judged, threshold, soft, self.settings.beta), amplifier=amplifier)
+
+    def _predictor(self, site: str, layer: int) -> int | None:
+        """Which predictor speaks at a site of a layer: that of the layer whose entrance is decided."""
+        if site == "layer_input":
+            return layer if layer == 0 or not self.early else None
+        return layer + 1 if self.early and layer + 1 < len(self.predictors) else None
 
     def logit(self, x: Tensor, layer: int) -> Tensor:
         logit: Tensor = self.predictors[layer](x)
@@ -97,6 +108,10 @@ class AdapLeR(Judge):
     @torch.no_grad()
     def rescale(self, scale: float) -> None:
         self.eta.mul_(scale)
+
+    @property
+    def early(self) -> bool:
+        return self.settings.site == "after_attention"
 
     @property
     def flops_per_token(self) -> tuple[int, ...]:

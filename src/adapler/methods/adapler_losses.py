@@ -18,6 +18,8 @@ from adapler.tokens import Step, Trace
 
 _TINY = 1e-15
 _CLIP = 1e-7
+_FED = 2 / 3
+"""Share of a layer's cost that is its feed-forward part's, as in nearly every encoder of short texts."""
 
 
 def contribution_target(step: Step, saliency: Tensor, theta: Tensor | None) -> Tensor:
@@ -60,7 +62,7 @@ def contribution_loss_per_text(
     reducer: AdapLeR, step: Step, saliency: Tensor, divergence: str = "inclusive"
 ) -> tuple[Tensor, Tensor]:
     """KL of each text at one layer (B,), and the weight of each text (B,): what is left of its best-preserved token."""
-    theta = reducer.theta[step.layer - 1] if step.layer > 0 else None
+    theta = reducer.theta[step.in_front - 1] if step.in_front > 0 else None
     kl = step.layout.total(DIVERGENCES[divergence](contribution_target(step, saliency, theta), step.decision.score))
     left = step.layout.largest(step.weight.detach().masked_fill(step.protected, 0.0))
     return kl, left
@@ -82,8 +84,10 @@ def weighted_contribution_loss(losses: Tensor) -> Tensor:
 
 
 def length_loss(trace: Trace) -> Tensor:
-    """Expected tokens processed, summed over layers, averaged over the batch."""
-    return torch.stack(trace.lengths).sum(dim=0).mean()
+    """Expected tokens processed, summed over layers, averaged over the batch. Where tokens leave between attention and
+    feed-forward, they have cost what attention does."""
+    entered, fed = torch.stack(trace.lengths), torch.stack(trace.feed_forward_lengths)
+    return (entered - _FED * (entered - fed)).sum(dim=0).mean()
 
 
 @dataclass(frozen=True)

@@ -51,8 +51,14 @@ class Reducer(nn.Module, ABC):
         """Make the decisions at this scale those at scale 1."""
 
     @property
+    def early(self) -> bool:
+        """Whether tokens leave between attention and feed-forward, so that each feed-forward part runs on what enters the next
+        layer."""
+        return False
+
+    @property
     def fed_last(self) -> int | None:
-        """Where tokens leave between attention and feed-forward: how many at most go through the last feed-forward part."""
+        """Of such a method that chooses after the last attention too: how many at most go through the last feed-forward part."""
         return None
 
     @property
@@ -67,7 +73,8 @@ class Reducer(nn.Module, ABC):
 
 
 class Judge(Reducer):
-    """A method that judges in front of every layer, from a logit each token gets by itself.
+    """A method that judges who enters every layer, from a logit each token gets by itself: in front of it, or, `early`, before
+    the feed-forward part of the layer before it.
 
     Its two halves, per token and across tokens, can be carried out apart; an exported graph needs no more than them.
     """

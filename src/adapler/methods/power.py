@@ -81,6 +81,10 @@ class Power(Reducer):
         self.retention.copy_((amounts - ranks).clamp(0.0, 1.0))
 
     @property
+    def early(self) -> bool:
+        return True
+
+    @property
     def fed_last(self) -> int:
         return int(self.lengths()[-1])
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -46,6 +46,11 @@ class AdapLeRSettings(MethodSettings):
     eta: float = Field(0.25, ge=ETA_RANGE[0], le=ETA_RANGE[1], description="Initial threshold, a fraction of a uniform share.")
     theta: float = Field(1.0, gt=0, le=1000, description="Initial amplification of the first token's saliency target.")
     beta: float = Field(0.1, gt=0, le=0.1, description="Slope of soft removal above the threshold (0 < beta <= 0.1).")
+    site: Literal["layer_input", "after_attention"] = Field(
+        "layer_input",
+        description="Where tokens leave: in front of every layer (the paper), or, but for the first, before the feed-forward part "
+        "of the layer in front of it.",
+    )
 
     def tensor_shapes(self, hidden_size: int, layers: int) -> dict[str, tuple[int, ...]]:
         shapes: dict[str, tuple[int, ...]] = {"eta": (layers,), "theta": (layers - 1,)}

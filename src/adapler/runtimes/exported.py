@@ -156,4 +156,5 @@ def _cost(content: dict[str, Any]) -> ModelCost:
         embedding=int(content["embedding"]),
         predictors=tuple(int(value) for value in content["predictors"]),
         pooling=str(content["pooling"]),
+        early=bool(content.get("early", False)),  # older folders know of no other place
     )

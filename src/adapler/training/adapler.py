@@ -6,6 +6,7 @@ import torch
 
 from adapler.config import TrainConfig
 from adapler.methods.adapler import AdapLeR
+from adapler.methods.settings import AdapLeRSettings
 from adapler.training.finetune import Finetune
 from adapler.training.recipes import Recipe, updates
 from adapler.training.reduce import Reduce
@@ -73,7 +74,7 @@ class AdapLeRRecipe(Recipe):
             fresh, _ = load_backbone(config.model, prepared.dataset.labels, config.run.seed, device, problem)
             backbone.model.load_state_dict(fresh.model.state_dict())
         torch.manual_seed(config.run.seed)
-        reducer = AdapLeR.for_backbone(backbone).to(device)
+        reducer = AdapLeR.for_backbone(backbone, AdapLeRSettings(site=config.reduce.site)).to(device)
         processes.part_ways()
         reduce = Reduce(given, reducer, max(finetune.scores), saliencies, teacher)
         if not config.reduce.settle_epochs:
