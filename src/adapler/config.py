@@ -86,7 +86,7 @@ class ReduceSettings(Settings):
     apart: bool = Field(False, description="Whether predictors read the network's vectors without changing them.")
     site: Literal["layer_input", "after_attention"] = Field(
         "layer_input",
-        description="Where tokens leave: in front of every layer, or already before the feed-forward part of the layer before it.",
+        description="Where tokens leave: in front of every layer, or before the feed-forward part of the layer before it.",
     )
     start: Literal["finetuned", "pretrained"] = Field("finetuned", description="Weights phase 3 starts from.")
     settle_epochs: int = Field(

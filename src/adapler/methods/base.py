@@ -58,7 +58,7 @@ class Reducer(nn.Module, ABC):
 
     @property
     def fed_last(self) -> int | None:
-        """Of such a method that chooses after the last attention too: how many at most go through the last feed-forward part."""
+        """Of such a method that chooses after the last attention too: how many at most go through the last feed-forward."""
         return None
 
     @property

@@ -48,8 +48,8 @@ class AdapLeRSettings(MethodSettings):
     beta: float = Field(0.1, gt=0, le=0.1, description="Slope of soft removal above the threshold (0 < beta <= 0.1).")
     site: Literal["layer_input", "after_attention"] = Field(
         "layer_input",
-        description="Where tokens leave: in front of every layer (the paper), or, but for the first, before the feed-forward part "
-        "of the layer in front of it.",
+        description="Where tokens leave: in front of every layer, as in the paper; or, but for the first layer, before the "
+        "feed-forward part of the one before it.",
     )
 
     def tensor_shapes(self, hidden_size: int, layers: int) -> dict[str, tuple[int, ...]]:
