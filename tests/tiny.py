@@ -91,9 +91,11 @@ def tiny_bert(
         return BertForSequenceClassification(config).eval()
 
 
-def tiny_reducer(backbone: Backbone, eta: float = 0.6, seed: int = 0, spread: float = 1.0) -> AdapLeR:
+def tiny_reducer(
+    backbone: Backbone, eta: float = 0.6, seed: int = 0, spread: float = 1.0, site: str = "layer_input"
+) -> AdapLeR:
     """An AdapLeR reducer that removes some tokens in front of every layer; more with a larger `spread` of the scores."""
-    reducer = AdapLeR.for_backbone(backbone, AdapLeRSettings.model_validate({"eta": eta}))
+    reducer = AdapLeR.for_backbone(backbone, AdapLeRSettings.model_validate({"eta": eta, "site": site}))
     random = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for predictor in reducer.predictors.children():
@@ -116,10 +118,11 @@ def tiny_classifier(
     reduced: bool = True,
     max_length: int | None = None,
     token_budget: int = 4096,
+    site: str = "layer_input",
 ) -> Classifier:
     """A whole classifier; with `reduced=False` one that runs at full length."""
     backbone = view(tiny_bert(layers, hidden, heads, labels, seed))
-    reducer = tiny_reducer(backbone, eta, seed, spread) if reduced else None
+    reducer = tiny_reducer(backbone, eta, seed, spread, site) if reduced else None
     return Classifier(backbone, tiny_tokenizer(), reducer, max_length=max_length, token_budget=token_budget)
 
 

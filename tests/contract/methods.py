@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from adapler.backbones.base import Backbone
+from adapler.methods.adapler import AdapLeR
 from adapler.methods.base import Reducer
 from adapler.methods.power import Power
 from adapler.methods.settings import PowerSettings
@@ -38,11 +39,41 @@ def tiny_trbert(backbone: Backbone, seed: int = 0) -> TrBert:
     return reducer.eval()
 
 
+EARLY = "adapler, early"
+"""AdapLeR whose tokens leave before the feed-forward part."""
 TINY: dict[str, Callable[[Backbone], Reducer]] = {
     "adapler": lambda backbone: tiny_reducer(backbone, spread=2.0),
+    EARLY: lambda backbone: tiny_reducer(backbone, spread=2.0, site="after_attention"),
     "power": tiny_power,
     "trbert": tiny_trbert,
 }
+
+
+def _attended(block: Any, heads: int, x: Tensor) -> tuple[Tensor, Tensor]:
+    """One text after a layer's attention, and its probabilities."""
+    attention = block.attention
+    q, k, v = (getattr(attention.self, part)(x).view(len(x), heads, -1).transpose(0, 1) for part in ("query", "key", "value"))
+    probability = (q @ k.transpose(1, 2) / q.shape[-1] ** 0.5).softmax(-1)
+    return attention.output((probability @ v).transpose(0, 1).flatten(1), x), probability
+
+
+def plain_early(model: Any, reducer: AdapLeR, ids: Tensor, types: Tensor) -> tuple[Tensor, list[list[int]]]:
+    """AdapLeR before the feed-forward part, over transformers' own modules, one text: logits, and who enters each layer."""
+    bert = model.bert
+    x = bert.embeddings(input_ids=ids[None], token_type_ids=types[None])[0]
+    position, entered = torch.arange(len(ids)), []
+    for layer in range(len(bert.encoder.layer) + 1):
+        if layer:
+            x, _ = _attended(bert.encoder.layer[layer - 1], model.config.num_attention_heads, x)
+        if layer < len(bert.encoder.layer):
+            keep = reducer.predictors[layer](x).softmax(-1) >= reducer.eta[layer] / len(x)
+            keep[0] = True
+            x, position = x[keep], position[keep]
+            entered.append(position.tolist())
+        if layer:
+            block = bert.encoder.layer[layer - 1]
+            x = block.output(block.intermediate(x), x)
+    return model.classifier(bert.pooler(x[None]))[0], entered
 
 
 def plain_power(model: Any, reducer: Power, ids: Tensor, types: Tensor) -> tuple[Tensor, list[list[int]]]:
@@ -51,12 +82,7 @@ def plain_power(model: Any, reducer: Power, ids: Tensor, types: Tensor) -> tuple
     x = bert.embeddings(input_ids=ids[None], token_type_ids=types[None])[0]
     position, fed = list(range(len(ids))), []
     for layer, block in enumerate(bert.encoder.layer):
-        attention, heads = block.attention, model.config.num_attention_heads
-        q, k, v = (
-            getattr(attention.self, part)(x).view(len(x), heads, -1).transpose(0, 1) for part in ("query", "key", "value")
-        )
-        probability = (q @ k.transpose(1, 2) / q.shape[-1] ** 0.5).softmax(-1)
-        x = attention.output((probability @ v).transpose(0, 1).flatten(1), x)
+        x, probability = _attended(block, model.config.num_attention_heads, x)
         mean = probability.mean(0)
         significance = mean.sum(0) - mean.diagonal()
         count = min(len(x), int(reducer.lengths()[layer]))

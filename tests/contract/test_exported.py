@@ -59,6 +59,20 @@ def test_a_classifier_answers_after_export_as_before(made: Classifier, folders: 
         assert one.scores == pytest.approx(other.scores, abs=1e-5)  # float32, other kernels
 
 
+def test_early_leaving_is_exported_with_the_rest(tmp_path: Path) -> None:
+    early = tiny_classifier(layers=3, spread=2.0, max_length=48, site="after_attention")
+    export(checkpoint_of(early), tmp_path / "model", to="onnx")
+    opened = Classifier.from_pretrained(tmp_path / "model")
+    assert opened.cost == early.cost and early.cost.early
+    texts: list[Text] = [*tiny_texts(60), *ODD]
+    for text, one, other in zip(texts, early.explain(texts), opened.explain(texts), strict=True):
+        before, after = one.prediction, other.prediction
+        assert (before.label, before.kept, before.flops) == (after.label, after.kept, after.flops), text
+        assert before.scores == pytest.approx(after.scores, abs=1e-5)  # float32, other kernels
+        for mine, theirs in zip(one.contributions, other.contributions, strict=True):
+            assert [s for s in mine if s is not None] == pytest.approx([s for s in theirs if s is not None], rel=1e-4, abs=1e-6)
+
+
 def test_a_classifier_explains_after_export_as_before(made: Classifier, folders: dict[str, Path]) -> None:
     texts: list[Text] = [*tiny_texts(30, seed=7), *ODD]
     opened = Classifier.from_pretrained(folders["onnx"])

@@ -103,6 +103,15 @@ def test_a_reduced_run_costs_what_torch_counts() -> None:
 
 
 @pytest.mark.usefixtures("visible_attention")
+@pytest.mark.parametrize("executed", [False, True])
+def test_leaving_before_the_feed_forward_part_costs_what_torch_counts(executed: bool) -> None:
+    made = setup(torch.float32)
+    early = made.reducer.settings.model_copy(update={"site": "after_attention"})
+    made.reducer.settings = early
+    check_reduced_run(made, executed=executed)
+
+
+@pytest.mark.usefixtures("visible_attention")
 def test_the_executed_run_costs_what_torch_counts() -> None:
     check_executed_run(setup(torch.float32))
 

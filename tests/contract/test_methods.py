@@ -18,6 +18,8 @@ from adapler.cli import app
 from adapler.engine import Want, encode, model_cost
 from adapler.folder import check_folder
 from adapler.methods import METHODS
+from adapler.methods.adapler import AdapLeR
+from adapler.methods.adapler_losses import contribution_losses, length_loss
 from adapler.methods.base import Reducer
 from adapler.methods.power import Power
 from adapler.methods.settings import SETTINGS, PowerSettings
@@ -25,14 +27,14 @@ from adapler.methods.trbert import TrBert
 from adapler.runtimes.torch_packed import TorchPacked
 from adapler.tokens import Tokens
 from tests.contract.batches import LAYOUTS, Text, end_to_end, in_rows, random_texts
-from tests.contract.methods import TINY, plain_power, plain_trbert, tiny_power
+from tests.contract.methods import EARLY, TINY, plain_early, plain_power, plain_trbert, tiny_power
 from tests.contract.test_engine_equalities import close, same_kept
 from tests.tiny import tiny_bert, tiny_texts, tiny_tokenizer
 
 LENGTHS = (23, 1, 40, 2, 17, 31, 8, 40)
 
 
-@pytest.fixture(params=METHODS)
+@pytest.fixture(params=TINY)
 def method(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -45,7 +47,7 @@ def made(method: str, dtype: torch.dtype = torch.float64) -> tuple[Bert, Reducer
 
 
 def test_the_tables_name_the_same_methods() -> None:
-    assert set(METHODS) == set(SETTINGS) == set(TINY)
+    assert set(METHODS) == set(SETTINGS) == set(TINY) - {EARLY}
 
 
 @torch.no_grad()
@@ -155,7 +157,7 @@ def test_a_method_without_an_onnx_form_is_timed_in_torch_alone(tmp_path: Path) -
 
 
 @torch.no_grad()
-@pytest.mark.parametrize(("name", "plain"), [("power", plain_power), ("trbert", plain_trbert)])
+@pytest.mark.parametrize(("name", "plain"), [("power", plain_power), ("trbert", plain_trbert), (EARLY, plain_early)])
 def test_the_rule_is_the_papers_over_transformers_layers(name: str, plain: Any) -> None:
     backbone, reducer, texts = made(name)
     logits, trace = encode(backbone, end_to_end(backbone, texts), reducer)
@@ -248,6 +250,39 @@ def test_a_planted_bug_in_the_significance_is_noticed(bug: str, monkeypatch: pyt
         monkeypatch.setattr(layout, "received", planted)
     with pytest.raises(AssertionError):
         test_the_rule_is_the_papers_over_transformers_layers("power", plain_power)
+
+
+@pytest.mark.parametrize("bug", ["predictor of the layer itself", "after the feed-forward part"])
+def test_a_planted_bug_in_early_leaving_is_noticed(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = AdapLeR._predictor
+
+    def planted(self: AdapLeR, site: str, layer: int) -> int | None:
+        if bug == "after the feed-forward part":
+            return layer if site == "layer_input" else None
+        found = asked(self, site, layer)
+        return found if found is None else layer
+
+    monkeypatch.setattr(AdapLeR, "_predictor", planted)
+    with pytest.raises(AssertionError):
+        test_the_rule_is_the_papers_over_transformers_layers(EARLY, plain_early)
+
+
+def test_early_leaving_learns_alike_in_both_layouts_and_is_charged_for_attention() -> None:
+    backbone, reducer, texts = made(EARLY)
+    assert isinstance(reducer, AdapLeR)
+    runs = []
+    for arrange in LAYOUTS.values():
+        _, trace = encode(backbone, arrange(backbone, texts), reducer, soft=50.0)
+        saliency = torch.ones_like(trace.steps[0].weight)
+        losses = contribution_losses(reducer, trace, saliency)
+        gradients = torch.autograd.grad(losses.sum() + length_loss(trace), [reducer.eta, *reducer.predictors.parameters()])
+        runs.append((losses, length_loss(trace), *gradients))
+        entered, fed = torch.stack(trace.lengths), torch.stack(trace.feed_forward_lengths)
+        close(fed[:-1], entered[1:], "who is fed enters the next layer")
+        close(runs[-1][1], (entered / 3 + fed * 2 / 3).sum(dim=0).mean(), "length")
+        assert [step.in_front for step in trace.steps] == list(range(len(backbone.blocks)))
+    for number, (one, other) in enumerate(zip(*runs, strict=True)):
+        close(one, other, f"part {number}")
 
 
 def test_power_of_one_layer_of_everything_is_the_full_model() -> None:

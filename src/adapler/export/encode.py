@@ -123,7 +123,7 @@ def _thin(graph: Graph, pieces: Pieces, index: int, state: State) -> tuple[State
 
 
 def _attend(graph: Graph, pieces: Pieces, index: int, state: State, *, heads: int, scale: float, alone: bool) -> State:
-    """A layer up to its feed-forward part. With `alone` only each text's first token asks and goes on: no other will be read."""
+    """A layer up to its feed-forward part. With `alone` only each text's first token asks and goes on: no other is read."""
     places = state.places
     key, value = pieces.place(graph, f"{index}.key_value", {"x": state.x, "position": state.position})
     x, position = state.x, state.position
