@@ -6,6 +6,7 @@ import hashlib
 import math
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from adapler.config import build_config
 from adapler.engine import encode
 from adapler.errors import Interrupted
 from adapler.methods import METHODS
+from adapler.methods.adapler import AdapLeR
 from adapler.training.power import Retrain
 from adapler.training.progress import Silent
 from adapler.training.recipes import RECIPES
@@ -97,6 +99,19 @@ def test_a_network_settles_under_the_reduction_that_was_learnt(tmp_path: Path) -
     assert test["loss_points"] <= 3.0 and test["flops_speedup"] > 3.0, report["history"]
     page = (tmp_path / "run" / "report.html").read_text()
     assert "of settling, after reduction" in page and "steepness of soft removal" in page
+
+
+def test_tokens_that_leave_early_are_learnt_and_cost_less(tmp_path: Path) -> None:
+    settings = {**planted_settings(tmp_path), "steer": {"target_speedup": 2.5}}
+    settings["reduce"] = {**settings.get("reduce", {}), "site": "after_attention"}
+    report = train(build_config(settings), tmp_path / "run", Silent())
+    test = report["splits"]["test"]
+    assert test["loss_points"] <= 3.0 and test["flops_speedup"] > 1.8, report["history"]
+    opened = Classifier.from_pretrained(tmp_path / "run")
+    assert isinstance(opened.reducer, AdapLeR) and opened.reducer.early
+    answer = opened("film " * 20)
+    late = replace(opened.cost, early=False)
+    assert answer.flops < late.reduced(len(answer.tokens), answer.lengths)
 
 
 def test_a_policy_holds_still_while_its_network_settles(tmp_path: Path) -> None:
