@@ -121,6 +121,22 @@ def _variants_of(records: Records) -> str:
     return "\n".join([*lines, "", f"{first['backbone']}; {about}; one run each; {conditions(first)}"])
 
 
+def leaving() -> str:
+    """AdapLeR trained alike but for where tokens leave: score on test at equal speed."""
+    late = read("curve-late-*.json")
+    tasks = {(record["task"], record["seed"]) for record in late}
+    early = [r for r in study_curves() if r["method"] == "adapler" and (r["task"], r["seed"]) in tasks]
+    if not late or not early:
+        return MISSING
+    speeds = (1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 10.0)
+    lines = [f"| {late[0]['task']} | {' | '.join(f'{speed:g}x' for speed in speeds)} |", "|---|" + "---:|" * len(speeds)]
+    for name, records in (("in front of every layer", late), ("before the feed-forward part", early)):
+        curve = sorted((record["flops_speedup"], 100 * record["score"]) for record in records)
+        lines.append(f"| {name} | {' | '.join(_between(curve, speed) for speed in speeds)} |")
+    about = f"accuracy on {early[0]['n']} test texts; one run each; {where([*late, *early])}"
+    return "\n".join([*lines, "", f"{early[0]['backbone']}; {about}."])
+
+
 def _between(curve: list[tuple[float, float]], speed: float) -> str:
     """Score at a speed, straight between its neighbours; nothing beyond what was measured."""
     slower = max((row for row in curve if row[0] <= speed), default=None)
@@ -187,6 +203,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "training-speed": training_speed,
     "variants": variants,
     "ablations": lambda: variants("ablations"),
+    "leaving": leaving,
     "settings": settings,
     "study": lambda: study_tables.study(read("study-*.json"), "minilm"),
     "study-gte": lambda: study_tables.study(read("study-*.json"), "gte-small"),
