@@ -288,7 +288,7 @@ def test_info_describes_a_model_without_torch(model: Path) -> None:
         "parameters": sum(p.numel() for p in opened.backbone.model.parameters()),
         "reduced": True,
         "method": "adapler",
-        "settings": {"width": 32, "eta": 0.6, "theta": 1.0, "beta": 0.1},
+        "settings": {"width": 32, "eta": 0.6, "theta": 1.0, "beta": 0.1, "site": "layer_input"},
         "reduction_parameters": sum(p.numel() for p in opened.reducer.parameters()),
         "format_version": 1,
         "eta": [0.6] * 4,
