@@ -50,6 +50,14 @@ def test_the_tables_name_the_same_methods() -> None:
     assert set(METHODS) == set(SETTINGS) == set(TINY) - {EARLY}
 
 
+def test_every_method_has_as_many_speeds_to_choose_from() -> None:
+    """A study takes the fastest point within its margin: who has more of them comes nearer to it."""
+    assert len({len(METHODS[name].scales) for name in METHODS}) == 1
+    for name in METHODS:
+        scales = METHODS[name].scales
+        assert scales[0] == 0 and 1 in scales and list(scales) == sorted(set(scales))
+
+
 @torch.no_grad()
 @pytest.mark.parametrize("pooling", ["first", "mean"])
 def test_rows_end_to_end_and_alone_agree(method: str, pooling: str) -> None:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from adapler.backbones.base import Backbone
-from adapler.methods.base import Judge
+from adapler.methods.base import GRID, Judge
 from adapler.methods.settings import SCALED_ETA, AdapLeRSettings
 from adapler.tokens import LOG_WEIGHT_FLOOR, Decision, Tokens
 
@@ -44,6 +44,8 @@ class AdapLeR(Judge):
     """One predictor and one threshold `eta` a layer; `theta` for every layer but the first."""
 
     name: ClassVar[str] = "adapler"
+    # Where removal is steep, a tenth more of every threshold is half as fast again.
+    scales = tuple(sorted((*GRID, 0.65, 0.75, 0.85, 0.95, 1.05, 1.15)))
     attention_dropout = False  # the authors switch it off while removal is learnt
     apart = False
     """Whether predictors that learn read the network's vectors without changing them. The authors' do change them."""

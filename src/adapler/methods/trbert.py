@@ -40,7 +40,7 @@ class TrBert(Reducer):
     """One policy a site. Protected tokens stay."""
 
     name: ClassVar[str] = "trbert"
-    scales = (0.0, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.2, 0.35, 0.6, 1.0, 1.7, 3.0, 5.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
+    scales = (0.0, 0.001, 0.01, 0.03, 0.1, 0.2, 0.35, 0.45, 0.6, 0.8, 1, 1.3, 1.7, 2.2, 3, 5, 10, 30, 100, 300, 1000)
     farthest = 10.0
 
     def __init__(self, settings: TrBertSettings, hidden_size: int, layers: int) -> None:

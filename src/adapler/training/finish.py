@@ -21,7 +21,8 @@ from adapler.evaluation.examples import stories, story_dict
 from adapler.evaluation.metrics import score
 from adapler.evaluation.outcome import run
 from adapler.folder import REDUCTION_JSON, REPORT_JSON
-from adapler.methods.base import GRID, Reducer
+from adapler.methods import METHODS
+from adapler.methods.base import Reducer
 from adapler.points import Dial
 from adapler.problems import Label, changed, named
 from adapler.records import commit, machine, today, versions
@@ -64,7 +65,7 @@ class SplitResult:
 def finish_steps(prepared: Prepared, config: TrainConfig) -> int:
     """What the end counts on the progress bar, in updates: dev at every scale of the dial, a forward pass being a third of an
     update."""
-    return -(-len(GRID) * len(prepared.dev) // (3 * config.finetune.batch_size))
+    return -(-len(METHODS[config.method].scales) * len(prepared.dev) // (3 * config.finetune.batch_size))
 
 
 def finish(given: Given, out: Path, finetune: Finetune, reduced: Reducing) -> None:
