@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from adapler.study.clock import WATTS_A_CORE, clock_table, kwh_a_million
 from adapler.study.page import contest_table
 from adapler.study.tables import dataset_table, markdown, results_table
@@ -26,6 +28,30 @@ def clock(records: Records) -> str:
     if not records:
         return MISSING
     return f"{markdown(clock_table(records))} {where(records)}."
+
+
+def leaving_clock(early: Records, late: Records) -> str:
+    """Whether the feed-forward part that early leaving saves is saved by the clock too."""
+    if not early:
+        return MISSING
+    before = {record["task"]: record for record in late if record["method"] == "adapler"}
+    lines = [
+        "| task | full length, texts/s | AdapLeR, texts/s | wall clock | FLOPs | clock of FLOPs | the same, leaving late |",
+        "|---|---:|---:|---:|---:|---:|---:|",
+    ]
+    for record in (record for record in early if record["method"] == "adapler"):
+        task = record["task"]
+        (full,) = (other for other in early if (other["task"], other["method"]) == (task, "full"))
+        cells = [task, f"{full['value']:.0f}", f"{record['value']:.0f}", f"{record['wall_speedup']:.2f}x"]
+        cells += [f"{record['flops_speedup_executed']:.2f}x", _clock_of_flops(record)]
+        lines.append(f"| {' | '.join([*cells, _clock_of_flops(before[task]) if task in before else ''])} |")
+    about = "In batches of a token budget, tokenising included, medians of turns; FLOPs as executed"
+    return "\n".join([*lines, "", f"{about}; {early[0]['threads']} threads; {where(early)}."])
+
+
+def _clock_of_flops(record: dict[str, Any]) -> str:
+    wall, flops = record["wall_speedup"], record["flops_speedup_executed"]
+    return f"{wall / flops:.2f} of {flops:.2f}x"
 
 
 def datasets(records: Records) -> str:

@@ -209,6 +209,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "study-gte": lambda: study_tables.study(read("study-*.json"), "gte-small"),
     "study-curves": lambda: study_tables.contests(study_curves()),
     "study-clock": lambda: study_tables.clock(read("clock-*.json")),
+    "leaving-clock": lambda: study_tables.leaving_clock(read("early-clock-*.json"), read("clock-*.json")),
     "datasets": lambda: study_tables.datasets(read("study-*.json")),
     "backbone-runs": lambda: study_tables.backbone_runs(read("backbone-*.json"), read("bench-*.json")),
     "families": lambda: study_tables.families(read("families.json")),
